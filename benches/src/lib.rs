@@ -1,0 +1,1 @@
+//! Benchmarks of the path of a delivery: everything is under `benches/`.

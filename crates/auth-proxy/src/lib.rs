@@ -1,0 +1,1 @@
+//! The gateway: checks a token on the WebSocket upgrade and forwards one mailbox.

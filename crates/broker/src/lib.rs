@@ -1,0 +1,1 @@
+//! Everything that knows AMQP: connections, topology, lanes, the ack ledger, the publisher.

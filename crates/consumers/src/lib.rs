@@ -1,0 +1,1 @@
+//! Connects instances by the thousand and says what arrived and what is missing.

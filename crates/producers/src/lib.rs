@@ -1,0 +1,1 @@
+//! Publishes numbered messages to consumers, with confirms.

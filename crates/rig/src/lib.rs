@@ -1,0 +1,1 @@
+//! Test support: a private RabbitMQ, the proxy in process, a client driven step by step.

@@ -1,0 +1,1 @@
+//! What every binary does around its work: telemetry, shutdown, backoff.
