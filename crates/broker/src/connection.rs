@@ -1,0 +1,97 @@
+//! One connect over a list of endpoints.
+
+use std::time::Duration;
+
+use lapin::{Connection, ConnectionProperties, ErrorKind};
+use rand::seq::SliceRandom;
+use tokio::time::timeout;
+
+use crate::endpoint::Endpoint;
+
+/// How a connection introduces itself and how long it may take.
+#[derive(Clone, Debug)]
+pub struct ConnectionOptions {
+    /// Shown by the broker in its list of connections.
+    pub name: String,
+    /// A silent peer is given up after twice this long. The server's own default is 60 s, that is 120 s until noticed.
+    pub heartbeat: Duration,
+    /// For TCP, login and the opening of the vhost together, per endpoint.
+    pub timeout: Duration,
+}
+
+/// Why no endpoint could be connected.
+#[derive(Debug, thiserror::Error)]
+pub enum ConnectError {
+    /// Nothing answered there, or it went away while connecting.
+    #[error("cannot reach {endpoint}: {reason}")]
+    Unreachable {
+        /// The last endpoint tried, without its password.
+        endpoint: String,
+        /// What the operating system or the client library says.
+        reason: String,
+    },
+    /// The broker refused the user or the vhost.
+    #[error("{endpoint} refuses the login: {reason}; check user, password and the permissions on the vhost")]
+    Refused {
+        /// The last endpoint tried, without its password.
+        endpoint: String,
+        /// What the broker says.
+        reason: String,
+    },
+}
+
+impl ConnectError {
+    /// Whether trying again may help without anybody changing a configuration. Refusals are also worth a retry, but a
+    /// slow one: a broker that is starting refuses logins until its definitions are loaded.
+    pub fn is_transient(&self) -> bool {
+        matches!(self, Self::Unreachable { .. })
+    }
+}
+
+/// Connects to the first endpoint that accepts, each tried once, from a random start so that many clients spread over
+/// the nodes of a cluster.
+///
+/// # Errors
+/// That of the last endpoint tried; a refused login is preferred, since it is the one that needs a person.
+///
+/// # Cancel safety
+/// Dropping the future drops the half-open connection; nothing is left behind.
+pub async fn connect(endpoints: &[Endpoint], options: &ConnectionOptions) -> Result<Connection, ConnectError> {
+    let mut order: Vec<&Endpoint> = endpoints.iter().collect();
+    order.shuffle(&mut rand::rng());
+    let mut failure =
+        ConnectError::Unreachable { endpoint: "no endpoint".to_owned(), reason: "none is configured".to_owned() };
+    for endpoint in order {
+        match connect_one(endpoint, options).await {
+            Ok(connection) => return Ok(connection),
+            Err(error) if failure.is_transient() || !error.is_transient() => failure = error,
+            Err(_) => {}
+        }
+    }
+    Err(failure)
+}
+
+async fn connect_one(endpoint: &Endpoint, options: &ConnectionOptions) -> Result<Connection, ConnectError> {
+    let heartbeat_s = u16::try_from(options.heartbeat.as_secs()).unwrap_or(u16::MAX).max(1);
+    let properties = ConnectionProperties::default().with_connection_name(options.name.clone().into());
+    let attempt = Connection::connect_uri(endpoint.to_uri(heartbeat_s), properties);
+    match timeout(options.timeout, Box::pin(attempt)).await {
+        Ok(Ok(connection)) => Ok(connection),
+        Ok(Err(error)) => Err(classify(endpoint, &error)),
+        Err(_) => Err(ConnectError::Unreachable {
+            endpoint: endpoint.to_string(),
+            reason: format!("no answer within {:?}", options.timeout),
+        }),
+    }
+}
+
+fn classify(endpoint: &Endpoint, error: &lapin::Error) -> ConnectError {
+    let (endpoint_text, reason) = (endpoint.to_string(), error.to_string());
+    match error.kind() {
+        // The broker names the cause: ACCESS_REFUSED (user, password), NOT_ALLOWED (vhost).
+        ErrorKind::ProtocolError(_) | ErrorKind::AuthProviderError(_) => {
+            ConnectError::Refused { endpoint: endpoint_text, reason }
+        }
+        _ => ConnectError::Unreachable { endpoint: endpoint_text, reason },
+    }
+}
