@@ -4,45 +4,12 @@
 //! 1000–1015 mean what the RFC says. In the private range 4000–4499 says "come back" and
 //! 4500–4999 "stay away", so a client can obey a code that is newer than itself.
 
-/// A code that this product sends or obeys. The number is the value on the wire.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-#[repr(u16)]
-pub enum CloseCode {
-    /// The client is done.
-    Normal = 1000,
-    /// The client's page or program goes away.
-    GoingAway = 1001,
-    /// The client broke RFC 6455.
-    Protocol = 1002,
-    /// A text message of the client was not UTF-8.
-    NotUtf8 = 1007,
-    /// The client sent more than it may.
-    TooBig = 1009,
-    /// Our fault; the log says more.
-    Internal = 1011,
-    /// The token's `exp` and the leeway are over.
-    TokenExpired = 4001,
-    /// The proxy shuts down; the mailbox and what is in it stay.
-    Draining = 4002,
-    /// The socket took no byte for the write deadline.
-    DoesNotRead = 4003,
-    /// A ping stayed without its pong.
-    NoPong = 4004,
-    /// The broker is away for longer than the operator allows.
-    BrokerUnavailable = 4005,
-    /// Neither ack nor nack came while something waited for one.
-    AckTimeout = 4006,
-    /// A token given during the session is no good.
-    TokenInvalid = 4500,
-    /// The client broke the rules of its subprotocol.
-    ContractBroken = 4501,
-    /// The operator shut this identity out.
-    Revoked = 4503,
-    /// A limit of the operator's.
-    LimitReached = 4504,
-    /// A newer connection of the same instance took the mailbox over.
-    Replaced = 4506,
-}
+use std::fmt::{self, Display, Formatter};
+
+use crate::text::digits;
+
+/// What RFC 6455, section 5.5, leaves for the reason in a close frame, in bytes.
+pub const REASON_BYTES_MAX: usize = 123;
 
 /// What a client does after a close.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -60,37 +27,112 @@ pub enum Duty {
     Stop,
 }
 
-/// A row of the table: everything that is said about a code.
-struct Row {
-    label: &'static str,
-    reason: &'static str,
-    meaning: &'static str,
-    advice: &'static str,
-    duty: Duty,
+/// The enum, the list of its variants and what is said about each, from one table:
+/// `Name = code, "label", "reason"; "meaning" => "advice", Duty;`
+macro_rules! close_codes {
+    ($($(#[$doc:meta])+ $name:ident = $code:literal, $label:literal, $reason:literal;
+        $meaning:literal => $advice:literal, $duty:ident;)+) => {
+        /// A code that this product sends or obeys. The number is the value on the wire.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        #[repr(u16)]
+        pub enum CloseCode {
+            $($(#[$doc])+ $name = $code),+
+        }
+
+        impl CloseCode {
+            /// Every code, ascending.
+            pub const ALL: &[CloseCode] = &[$(CloseCode::$name),+];
+
+            /// The `snake_case` name in logs and metrics.
+            #[must_use]
+            pub fn label(self) -> &'static str {
+                match self { $(CloseCode::$name => $label),+ }
+            }
+
+            /// The text for the close frame, at most [`REASON_BYTES_MAX`] bytes. With
+            /// [`Draining`](Self::Draining) a [`RetryWindow`] says more.
+            #[must_use]
+            pub fn reason(self) -> &'static str {
+                match self { $(CloseCode::$name => $reason),+ }
+            }
+
+            /// What happened, as the README's table says it.
+            #[must_use]
+            pub fn meaning(self) -> &'static str {
+                match self { $(CloseCode::$name => $meaning),+ }
+            }
+
+            /// What the client should do, as the README's table says it, for people who write one.
+            #[must_use]
+            pub fn advice(self) -> &'static str {
+                match self { $(CloseCode::$name => $advice),+ }
+            }
+
+            /// What the client should do, for a program to match on. "Mend" is [`Duty::Stop`]: a
+            /// program cannot mend itself, and unmended it would be closed again.
+            #[must_use]
+            pub fn duty(self) -> Duty {
+                match self { $(CloseCode::$name => Duty::$duty),+ }
+            }
+        }
+    };
+}
+
+close_codes! {
+    /// The client is done.
+    Normal = 1000, "normal", "goodbye";
+        "client leaves" => "–", Leave;
+    /// The client's page or program goes away.
+    GoingAway = 1001, "going_away", "going away";
+        "client leaves" => "–", Leave;
+    /// The client broke RFC 6455.
+    Protocol = 1002, "protocol", "WebSocket protocol error";
+        "WebSocket protocol error" => "mend", Stop;
+    /// A text message of the client was not UTF-8.
+    NotUtf8 = 1007, "not_utf8", "text is not UTF-8";
+        "not UTF-8" => "mend", Stop;
+    /// The client sent more than it may.
+    TooBig = 1009, "too_big", "message too big";
+        "too big" => "mend", Stop;
+    /// Our fault; the log says more.
+    Internal = 1011, "internal", "internal error";
+        "our fault" => "reconnect with backoff", ReconnectWithBackoff;
+    /// The token's `exp` and the leeway are over.
+    TokenExpired = 4001, "token_expired", "token expired";
+        "token expired" => "get a new token, reconnect", NewToken;
+    /// The proxy shuts down; the mailbox and what is in it stay.
+    Draining = 4002, "draining", "draining";
+        "draining (SIGTERM), raw and v1" => "reconnect within the window in `bye` (raw: in the close reason)", Reconnect;
+    /// The socket took no byte for the write deadline.
+    DoesNotRead = 4003, "does_not_read", "does not read";
+        "does not read (write deadline)" => "reconnect with backoff", ReconnectWithBackoff;
+    /// A ping stayed without its pong.
+    NoPong = 4004, "no_pong", "no pong";
+        "no pong" => "reconnect", Reconnect;
+    /// The broker is away for longer than the operator allows.
+    BrokerUnavailable = 4005, "broker_unavailable", "broker unavailable";
+        "broker unavailable longer than the operator allows" => "reconnect with backoff", ReconnectWithBackoff;
+    /// Neither ack nor nack came while something waited for one.
+    AckTimeout = 4006, "ack_timeout", "no ack";
+        "neither ack nor nack for `--ack-timeout` while something waits for one" => "reconnect", Reconnect;
+    /// A token given during the session is no good.
+    TokenInvalid = 4500, "token_invalid", "token invalid";
+        "token invalid" => "stop", Stop;
+    /// The client broke the rules of its subprotocol.
+    ContractBroken = 4501, "contract_broken", "contract broken";
+        "contract broken" => "stop", Stop;
+    /// The operator shut this identity out.
+    Revoked = 4503, "revoked", "revoked";
+        "revoked" => "stop", Stop;
+    /// A limit of the operator's.
+    LimitReached = 4504, "limit_reached", "limit reached";
+        "limit reached" => "stop", Stop;
+    /// A newer connection of the same instance took the mailbox over.
+    Replaced = 4506, "replaced", "replaced by a newer connection";
+        "replaced by a newer connection of the same instance" => "stop", Stop;
 }
 
 impl CloseCode {
-    /// Every code, ascending.
-    pub const ALL: &[CloseCode] = &[
-        CloseCode::Normal,
-        CloseCode::GoingAway,
-        CloseCode::Protocol,
-        CloseCode::NotUtf8,
-        CloseCode::TooBig,
-        CloseCode::Internal,
-        CloseCode::TokenExpired,
-        CloseCode::Draining,
-        CloseCode::DoesNotRead,
-        CloseCode::NoPong,
-        CloseCode::BrokerUnavailable,
-        CloseCode::AckTimeout,
-        CloseCode::TokenInvalid,
-        CloseCode::ContractBroken,
-        CloseCode::Revoked,
-        CloseCode::LimitReached,
-        CloseCode::Replaced,
-    ];
-
     /// The number on the wire.
     #[must_use]
     pub fn code(self) -> u16 {
@@ -101,62 +143,6 @@ impl CloseCode {
     #[must_use]
     pub fn from_code(code: u16) -> Option<CloseCode> {
         Self::ALL.iter().copied().find(|known| known.code() == code)
-    }
-
-    /// The text for the close frame: at most 123 bytes, what RFC 6455 leaves for it.
-    #[must_use]
-    pub fn reason(self) -> &'static str {
-        self.row().reason
-    }
-
-    /// The `snake_case` name in logs and metrics.
-    #[must_use]
-    pub fn label(self) -> &'static str {
-        self.row().label
-    }
-
-    /// What happened, as the README's table says it.
-    #[must_use]
-    pub fn meaning(self) -> &'static str {
-        self.row().meaning
-    }
-
-    /// What the client should do, as the README's table says it, for people who write one.
-    #[must_use]
-    pub fn advice(self) -> &'static str {
-        self.row().advice
-    }
-
-    /// What the client should do, for a program to match on. "Mend" is [`Duty::Stop`]: a program
-    /// cannot mend itself, and unmended it would be closed again.
-    #[must_use]
-    pub fn duty(self) -> Duty {
-        self.row().duty
-    }
-
-    #[rustfmt::skip] // a table
-    fn row(self) -> Row {
-        let row = |label, reason, meaning, advice, duty| Row { label, reason, meaning, advice, duty };
-        use Duty::{Leave, NewToken, Reconnect, ReconnectWithBackoff, Stop};
-        match self {
-            Self::Normal => row("normal", "goodbye", "client leaves", "–", Leave),
-            Self::GoingAway => row("going_away", "going away", "client leaves", "–", Leave),
-            Self::Protocol => row("protocol", "WebSocket protocol error", "WebSocket protocol error", "mend", Stop),
-            Self::NotUtf8 => row("not_utf8", "text is not UTF-8", "not UTF-8", "mend", Stop),
-            Self::TooBig => row("too_big", "message too big", "too big", "mend", Stop),
-            Self::Internal => row("internal", "internal error", "our fault", "reconnect with backoff", ReconnectWithBackoff),
-            Self::TokenExpired => row("token_expired", "token expired", "token expired", "get a new token, reconnect", NewToken),
-            Self::Draining => row("draining", "draining", "draining (SIGTERM), raw and v1", "reconnect within the window in `bye` (raw: in the close reason)", Reconnect),
-            Self::DoesNotRead => row("does_not_read", "does not read", "does not read (write deadline)", "reconnect with backoff", ReconnectWithBackoff),
-            Self::NoPong => row("no_pong", "no pong", "no pong", "reconnect", Reconnect),
-            Self::BrokerUnavailable => row("broker_unavailable", "broker unavailable", "broker unavailable longer than the operator allows", "reconnect with backoff", ReconnectWithBackoff),
-            Self::AckTimeout => row("ack_timeout", "no ack", "neither ack nor nack for `--ack-timeout` while something waits for one", "reconnect", Reconnect),
-            Self::TokenInvalid => row("token_invalid", "token invalid", "token invalid", "stop", Stop),
-            Self::ContractBroken => row("contract_broken", "contract broken", "contract broken", "stop", Stop),
-            Self::Revoked => row("revoked", "revoked", "revoked", "stop", Stop),
-            Self::LimitReached => row("limit_reached", "limit reached", "limit reached", "stop", Stop),
-            Self::Replaced => row("replaced", "replaced by a newer connection", "replaced by a newer connection of the same instance", "stop", Stop),
-        }
     }
 }
 
@@ -169,6 +155,36 @@ pub fn duty_of(code: u16) -> Duty {
         Some(known) => known.duty(),
         None if (4500..=4999).contains(&code) => Duty::Stop,
         None => Duty::ReconnectWithBackoff,
+    }
+}
+
+/// When the clients of a draining proxy come back: each at a random moment of this window, counted
+/// from the close, so that they do not all knock at the next proxy at once. Its `Display` is the
+/// reason of a raw session's 4002, at most [`REASON_BYTES_MAX`] bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RetryWindow {
+    /// The earliest moment, in ms.
+    pub min_ms: u64,
+    /// The latest, in ms; not below `min_ms`.
+    pub max_ms: u64,
+}
+
+const RETRY_BEFORE: &str = "draining; reconnect after ";
+const RETRY_AFTER: &str = " ms";
+
+impl Display for RetryWindow {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        write!(f, "{RETRY_BEFORE}{}-{}{RETRY_AFTER}", self.min_ms, self.max_ms)
+    }
+}
+
+impl RetryWindow {
+    /// Reads the reason of a close frame back; `None` when it names no window.
+    #[must_use]
+    pub fn from_reason(reason: &str) -> Option<RetryWindow> {
+        let (min, max) = reason.strip_prefix(RETRY_BEFORE)?.strip_suffix(RETRY_AFTER)?.split_once('-')?;
+        let (min_ms, max_ms) = (digits(min)?, digits(max)?);
+        (min_ms <= max_ms).then_some(RetryWindow { min_ms, max_ms })
     }
 }
 

@@ -24,5 +24,5 @@ pub mod close;
 /// The bodies that `producers` send and `consumers` recognise.
 pub mod load;
 
-/// Foreign text in log lines.
+/// Foreign text, in log lines and as numbers.
 pub mod text;

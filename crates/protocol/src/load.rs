@@ -3,7 +3,7 @@
 
 use std::fmt::{self, Display, Formatter};
 
-use crate::text::Escaped;
+use crate::text::{Escaped, digits};
 
 const SAYS_HELLO: &str = " says Hello ";
 const SENT_AT: &str = " @";
@@ -53,11 +53,6 @@ impl Hello {
         };
         Some(Hello { producer: producer.to_owned(), number: digits(number)?, sent_at_micros })
     }
-}
-
-/// `u64::from_str` would also take a leading `+`.
-fn digits(text: &str) -> Option<u64> {
-    text.bytes().all(|b| b.is_ascii_digit()).then(|| text.parse().ok())?
 }
 
 /// What log lines show, without the time, safe for one line.

@@ -1,3 +1,5 @@
+//! Foreign text: what goes into a log line, and what counts as a number.
+//!
 //! Ids and bodies come from tokens and other people's messages. Written raw into a log, a newline
 //! in one forges a line and a bidirectional control rearranges what the reader sees.
 
@@ -26,6 +28,11 @@ impl Display for Escaped<'_> {
 fn misleads(c: char) -> bool {
     c.is_control()
         || matches!(c, '\u{200e}' | '\u{200f}' | '\u{061c}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}')
+}
+
+/// A number in decimal digits alone: `u64::from_str` would also take a leading `+`.
+pub(crate) fn digits(text: &str) -> Option<u64> {
+    if text.bytes().all(|b| b.is_ascii_digit()) { text.parse().ok() } else { None }
 }
 
 #[cfg(test)]

@@ -1,36 +1,67 @@
 //! The claims of a token whose signature is good, and the rules they are held to.
 
+use std::fmt;
+
+use serde::de::{Error, IgnoredAny, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::{Number, Value};
 
 use super::{Identity, LEEWAY, TokenError};
 use crate::names::DEFAULT_CLIENT;
 
-/// The claims that mean something here; serde refuses an object that has one of them twice. Taken
-/// as any JSON first, so that a wrong type is reported by the name of its claim.
-#[derive(Deserialize)]
+/// The claims that mean something here. Taken as any JSON first, so that a wrong type is reported
+/// by the name of its claim.
+#[derive(Default)]
 pub(super) struct Claims {
-    #[serde(default)]
     sub: Claim,
-    #[serde(default)]
     client_id: Claim,
-    #[serde(default)]
     exp: Claim,
-    #[serde(default)]
     nbf: Claim,
-    #[serde(default)]
     iss: Claim,
-    #[serde(default)]
     aud: Claim,
 }
 
-/// Unlike an `Option`, tells a claim that is `null` from one that is not there.
+/// `Some(Value::Null)` is a claim that is there and `null`.
 #[derive(Default)]
 struct Claim(Option<Value>);
 
-impl<'de> Deserialize<'de> for Claim {
+/// By hand, since a derived one takes an array for the object, its elements in order.
+impl<'de> Deserialize<'de> for Claims {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        Value::deserialize(deserializer).map(|value| Claim(Some(value)))
+        deserializer.deserialize_map(ClaimsVisitor)
+    }
+}
+
+struct ClaimsVisitor;
+
+impl<'de> Visitor<'de> for ClaimsVisitor {
+    type Value = Claims;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object of claims")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Claims, A::Error> {
+        let mut claims = Claims::default();
+        while let Some(name) = map.next_key::<String>()? {
+            let slot = match name.as_str() {
+                "sub" => &mut claims.sub,
+                "client_id" => &mut claims.client_id,
+                "exp" => &mut claims.exp,
+                "nbf" => &mut claims.nbf,
+                "iss" => &mut claims.iss,
+                "aud" => &mut claims.aud,
+                _ => {
+                    map.next_value::<IgnoredAny>()?;
+                    continue;
+                }
+            };
+            // Two parsers could take two different ones for the truth.
+            if slot.0.replace(map.next_value()?).is_some() {
+                return Err(A::Error::custom("a claim is there twice"));
+            }
+        }
+        Ok(claims)
     }
 }
 
