@@ -1,0 +1,43 @@
+# shellcheck shell=bash
+# Small things that every script here needs.
+
+# HERE (the directory of the script that sources this) and ROOT (the top of the repository) are set by the caller.
+
+die() { printf '%s: %s\n' "${0##*/}" "$1" >&2; exit "${2:-1}"; }
+say() { printf '%s\n' "$*" >&2; }
+have() { command -v "$1" >/dev/null 2>&1; }
+
+# Seconds with one decimal since $1, a value that `now` printed.
+now() {
+    local t=${EPOCHREALTIME:-$(date +%s).0}
+    t=${t/,/.}
+    local fraction=${t#*.}000
+    printf '%s%s' "${t%.*}" "${fraction:0:3}"
+}
+since() {
+    local ms=$(( $(now) - $1 ))
+    printf '%d.%d s' $(( ms / 1000 )) $(( ms % 1000 / 100 ))
+}
+
+# rustup's own place for cargo is often missing from the PATH of a script.
+find_cargo() {
+    have cargo && return
+    local bin="${CARGO_HOME:-${HOME:-/root}/.cargo}/bin"
+    if [[ -x $bin/cargo ]]; then PATH="$bin:$PATH"; export PATH; return; fi
+    die "cargo is missing: install Rust from https://rustup.rs and try again"
+}
+
+as_root() { if [[ $(id -u) == 0 ]]; then "$@"; else sudo "$@"; fi; }
+can_be_root() {
+    [[ $(id -u) == 0 ]] && return
+    have sudo || return
+    sudo -n true 2>/dev/null || [[ -t 0 && -t 2 ]]
+}
+
+apt_install() { # package …
+    say "installing with apt: $*"
+    local quiet=(env DEBIAN_FRONTEND=noninteractive apt-get -qq -o=Dpkg::Use-Pty=0)
+    as_root "${quiet[@]}" install -y --no-install-recommends "$@" >/dev/null 2>&1 && return
+    # The usual reason is a package list that is absent or old.
+    as_root "${quiet[@]}" update >&2 && as_root "${quiet[@]}" install -y --no-install-recommends "$@" >&2
+}
