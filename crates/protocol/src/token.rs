@@ -113,7 +113,7 @@ pub enum TokenError {
     Signing,
 }
 
-/// Checks tokens. Built once; checking needs no lock and no allocation beyond the claims.
+/// Checks tokens. Built once and shared: checking needs no lock.
 #[derive(Clone, Debug)]
 pub struct Verifier {
     key: DecodingKey,
