@@ -1,4 +1,4 @@
-# shellcheck shell=bash
+# shellcheck shell=bash disable=SC2034 # variables are shared with scripts/broker
 # The same node in a container, for machines with a container engine and no RabbitMQ. Its name stands for its pid.
 
 container_alive() { [[ $(docker container inspect -f '{{.State.Running}}' "$PID" 2>/dev/null) == true ]]; }

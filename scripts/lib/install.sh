@@ -1,4 +1,4 @@
-# shellcheck shell=bash
+# shellcheck shell=bash disable=SC2034 # variables are shared with scripts/broker
 # Where RabbitMQ comes from: what is installed, else apt, Homebrew or a container.
 
 INSTALL_HINT="RabbitMQ 3.10 or later is needed: install the package rabbitmq-server (or Docker, and start it), or set AMQP_URL to a broker elsewhere"

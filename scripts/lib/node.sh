@@ -85,6 +85,7 @@ spawn() {
     (exec env -i "${NODE_ENVIRONMENT[@]}" "$@" </dev/null >>"$DIR/log/console.log" 2>&1 \
         3>&- 4>&- 5>&- 6>&- 7>&- 8>&- 9>&-) &
     SPAWNED=$!
+    disown # its end is looked for by pid; no "Killed" on the terminal
     set +m
 }
 

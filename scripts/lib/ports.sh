@@ -1,4 +1,4 @@
-# shellcheck shell=bash
+# shellcheck shell=bash disable=SC2034 # variables are shared with scripts/broker
 # Ports for nodes that run side by side, and the two questions asked of them: does anybody listen, and is it ready.
 
 # Below the range that Linux and macOS hand out to outgoing connections, which could otherwise take a port between
@@ -32,6 +32,13 @@ claim_block() {
     die "no four free ports in a row between $PORTS_FIRST and $(( PORTS_FIRST + PORTS_BLOCK * PORTS_BLOCKS - 1 ))"
 }
 
+# A node that comes back with its old ports claims them again; if another has them by now, the look at the ports tells.
+keep_block() {
+    CLAIMS=${TMPDIR:-/tmp}/push-gateway-ports-$(id -u)
+    mkdir -p "$CLAIMS"
+    ln -s "$1" "$CLAIMS/$BLOCK" 2>/dev/null || true
+}
+
 release_block() { rm -f "${TMPDIR:-/tmp}/push-gateway-ports-$(id -u)/$1"; }
 
 # True when the port answers the AMQP protocol header with a method frame (type 1, Connection.Start).
@@ -53,7 +60,6 @@ exchanges_exist() {
         "$(printf 'admin:%s' "${BROKER_ADMIN_PASSWORD:-admin}" | base64)" >&3
     while IFS= read -r -t 5 line || [[ -n $line ]]; do answer+=$line; done <&3
     exec 3>&-
-    # shellcheck disable=SC2034 # read where a start gives up
     HTTP_STATUS=${answer:0:12}
     [[ $answer == *'"exchange.control"'* && $answer == *'"exchange.direct"'* ]]
 }
