@@ -1,0 +1,168 @@
+//! What an instance does when a connection failed or ended. Pure decisions; nothing here waits.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::time::{Duration, SystemTime};
+
+use protocol::close::{CloseCode, Duty, duty_of};
+
+use crate::limits::LocalCause;
+
+/// A connection that lived shorter proves nothing, so the backoff goes on growing. Otherwise a server that
+/// accepts and closes at once would be asked at full speed.
+pub(crate) const STABLE_AFTER: Duration = Duration::from_secs(1);
+
+/// However long a server asks to be left alone. A typing error in a header must not park a load test
+/// until tomorrow.
+const SERVER_WAIT_MAX: Duration = Duration::from_secs(300);
+
+/// What the window of a drain looks like in the reason of close code 4002: `retry after 500-3000 ms`.
+const WINDOW_PREFIX: &str = "retry after ";
+
+/// Why no connection came about. Displays as a cause that many instances can share.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Failure {
+    /// A complete HTTP answer other than 101.
+    Answer { status: u16, retry_after: Option<Duration> },
+    /// This machine's limits.
+    Local(LocalCause),
+    /// No answer within the time.
+    Late { what: &'static str, after: Duration },
+    /// The network's or the handshake's error.
+    Other(Cow<'static, str>),
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Answer { status, .. } => write!(f, "HTTP {status}{}", explanation(*status)),
+            Self::Local(cause) => cause.fmt(f),
+            Self::Late { what, after } => write!(f, "no {what} within {after:?}"),
+            Self::Other(text) => f.write_str(text),
+        }
+    }
+}
+
+fn explanation(status: u16) -> &'static str {
+    match status {
+        400 => " (bad instance or client)",
+        401 => " (token refused: is the secret the proxy's?)",
+        403 => " (not allowed)",
+        404 => " (no such path)",
+        409 => " (the queue exists with other arguments)",
+        429 => " (too many)",
+        503 => " (unavailable)",
+        _ => "",
+    }
+}
+
+/// Why a connection ended. Displays as a cause that many instances can share.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    /// The server said goodbye.
+    Closed { code: u16, window: Option<(Duration, Duration)> },
+    /// It broke, or ended without a close frame.
+    Broken(Cow<'static, str>),
+    /// Nothing came for the idle timeout.
+    Silent,
+    /// We said goodbye.
+    Left,
+}
+
+impl End {
+    /// The server's close frame; in raw only 4002 carries more than the code.
+    pub(crate) fn closed(code: u16, reason: &str) -> Self {
+        let draining = code == CloseCode::Draining.code();
+        Self::Closed { code, window: if draining { drain_window(reason) } else { None } }
+    }
+}
+
+impl fmt::Display for End {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Closed { code, .. } => match CloseCode::from_code(*code) {
+                Some(known) => write!(f, "close {code} {}", known.reason()),
+                None => write!(f, "close {code}"),
+            },
+            Self::Broken(text) => f.write_str(text),
+            Self::Silent => f.write_str("silent for the idle timeout"),
+            Self::Left => f.write_str("left"),
+        }
+    }
+}
+
+/// What comes next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Next {
+    /// Never again: it would be refused again.
+    Stop,
+    /// After a pause of the backoff.
+    Backoff,
+    /// After this time and, so that not all come at once, a pause of the backoff.
+    After(Duration),
+    /// At a random moment of this window.
+    Within(Duration, Duration),
+}
+
+/// What follows a failed connect. Each one carries a new token, so a refusal is no matter of age: the same
+/// refusal would come back for ever, and asking on would only hammer the server.
+pub(crate) fn after_failure(failure: &Failure) -> Next {
+    match failure {
+        Failure::Answer { status, retry_after } if passes(*status) => {
+            retry_after.map_or(Next::Backoff, |wait| Next::After(wait.min(SERVER_WAIT_MAX)))
+        }
+        Failure::Answer { .. } => Next::Stop,
+        Failure::Local(_) | Failure::Late { .. } | Failure::Other(_) => Next::Backoff,
+    }
+}
+
+/// Whether asking again can help: all but the client's own mistakes (4xx), and of these the ones about time.
+/// An odd answer from something that is no proxy yet (a balancer's 200 or 502) stops nobody for ever.
+fn passes(status: u16) -> bool {
+    !(400..500).contains(&status) || matches!(status, 408 | 425 | 429)
+}
+
+/// What follows a connection.
+pub(crate) fn after_end(end: &End) -> Next {
+    let End::Closed { code, window } = end else { return Next::Backoff };
+    match (duty_of(*code), *window) {
+        (Duty::Stop, _) => Next::Stop,
+        (Duty::Reconnect, Some((earliest, latest))) => {
+            Next::Within(earliest.min(SERVER_WAIT_MAX), latest.min(SERVER_WAIT_MAX))
+        }
+        // Leave is the server's 1000 or 1001: not our goodbye, so this instance is still wanted. Nobody
+        // reconnects without a pause, or a thousand that lost one server would come back in one moment.
+        (Duty::Leave | Duty::Reconnect | Duty::NewToken | Duty::ReconnectWithBackoff, _) => Next::Backoff,
+    }
+}
+
+/// Whether a connection that lived so long and ended so shows that all is well and the backoff may start
+/// over. One that the server ended in trouble must have outlived the longest pause.
+pub(crate) fn proves_recovery(end: &End, lived: Duration, backoff_cap: Duration) -> bool {
+    let trouble = match end {
+        End::Closed { code, .. } => duty_of(*code) == Duty::ReconnectWithBackoff,
+        End::Broken(_) | End::Silent | End::Left => false,
+    };
+    lived >= if trouble { backoff_cap.max(STABLE_AFTER) } else { STABLE_AFTER }
+}
+
+/// `Retry-After` (RFC 9110, 10.2.3): seconds, or a date.
+pub(crate) fn retry_after(value: &str, now: SystemTime) -> Option<Duration> {
+    let value = value.trim();
+    if !value.is_empty() && value.bytes().all(|byte| byte.is_ascii_digit()) {
+        return Some(Duration::from_secs(value.parse().unwrap_or(u64::MAX)));
+    }
+    let date = httpdate::parse_http_date(value).ok()?;
+    Some(date.duration_since(now).unwrap_or(Duration::ZERO))
+}
+
+fn drain_window(reason: &str) -> Option<(Duration, Duration)> {
+    let (_, rest) = reason.split_once(WINDOW_PREFIX)?;
+    let (earliest, rest) = rest.split_once('-')?;
+    let (latest, _) = rest.split_once(" ms")?;
+    let [earliest, latest] = [earliest, latest].map(|text| text.trim().parse().ok().map(Duration::from_millis));
+    Some((earliest?, latest?)).filter(|(earliest, latest)| earliest <= latest)
+}
+
+#[cfg(test)]
+mod tests;
