@@ -1,1 +1,353 @@
-//! Publishing with confirms.
+//! Publishing with confirms, mandatory, pipelined: each publish ends as exactly one of confirmed, nacked,
+//! returned or unconfirmed.
+//!
+//! In reading order:
+//!
+//! - [`Link`]: a connection that is there again after each loss, shared by many publishers.
+//! - [`Publisher`]: one channel of it, with a sliding window of publishes in flight.
+//! - `outcomes`: which publish ended how, as arithmetic without a broker.
+
+mod link;
+mod outcomes;
+
+use std::fmt;
+use std::ops::AddAssign;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll, Wake, Waker};
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use futures::stream::{FuturesUnordered, StreamExt as _};
+use lapin::options::BasicPublishOptions;
+use lapin::types::{AMQPValue, FieldTable, ShortString};
+use lapin::{BasicProperties, Channel, Confirmation};
+use protocol::names::{EXCHANGE_DIRECT, RoutingKey};
+use tokio::time::{Instant, sleep_until, timeout};
+
+pub use link::{Link, LinkDriver, link};
+use outcomes::{Completion, Outcomes};
+
+/// When a message was sent, in µs since 1970, signed 64 bits.
+const HEADER_SENT_AT: &str = "x-sent-at";
+const CONTENT_TYPE: &str = "text/plain";
+/// AMQP 0-9-1, basic class, `delivery-mode`.
+const TRANSIENT: u8 = 1;
+/// As [`TRANSIENT`]: survives a restart of the broker in a durable queue.
+const PERSISTENT: u8 = 2;
+/// After a loss lapin rejects what is in flight at once, but for frames that it had not written yet.
+const LOSS_DRAIN: Duration = Duration::from_secs(1);
+
+/// One message for one consumer.
+#[derive(Clone, Debug)]
+pub struct Message {
+    /// Its id, the same for all consumers that get it; at most 255 bytes.
+    pub id: String,
+    /// The consumer id.
+    pub routing_key: RoutingKey,
+    /// Any bytes.
+    pub body: Vec<u8>,
+    /// µs since 1970.
+    pub sent_at_micros: i64,
+    /// Whether a durable queue writes it to disk.
+    pub persistent: bool,
+}
+
+/// How many publishes ended how.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// Every queue that it was routed to has it.
+    pub confirmed: u64,
+    /// A queue refused it: full, with `reject-publish`.
+    pub nacked: u64,
+    /// No queue is bound for its consumer.
+    pub returned: u64,
+    /// Nobody knows: the connection was lost or the deadline passed before the broker answered.
+    pub unconfirmed: u64,
+}
+
+impl Tally {
+    /// All publishes that ended.
+    pub fn total(&self) -> u64 {
+        self.confirmed + self.nacked + self.returned + self.unconfirmed
+    }
+
+    /// Whether every one of them was confirmed.
+    pub fn is_all_confirmed(&self) -> bool {
+        self.confirmed == self.total()
+    }
+}
+
+impl AddAssign for Tally {
+    fn add_assign(&mut self, other: Self) {
+        self.confirmed += other.confirmed;
+        self.nacked += other.nacked;
+        self.returned += other.returned;
+        self.unconfirmed += other.unconfirmed;
+    }
+}
+
+impl fmt::Display for Tally {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { confirmed, nacked, returned, unconfirmed } = self;
+        write!(f, "confirmed {confirmed}, nacked {nacked}, returned {returned}, unconfirmed {unconfirmed}")
+    }
+}
+
+/// A message that AMQP cannot carry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a message id has {0} bytes; AMQP carries at most 255")]
+pub struct IdTooLong(usize);
+
+/// Why a [`Publisher`] is of no use any more. The link reconnects; ask it for another one.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum PublishError {
+    /// The broker closed the channel: 404 when the exchange is gone, 403 when the user may not write to it.
+    #[error(
+        "the broker refuses to publish to {EXCHANGE_DIRECT} ({0}); \
+         check exchange and permissions, or load rabbit_definitions.json"
+    )]
+    Refused(lapin::Error),
+    /// The connection was lost.
+    #[error("the connection was lost ({0})")]
+    Lost(lapin::Error),
+    /// The connection lives and is not blocked, but no confirm came for a whole confirm timeout.
+    #[error("no confirm arrived for {0:?}")]
+    Stuck(Duration),
+}
+
+impl From<lapin::Error> for PublishError {
+    fn from(error: lapin::Error) -> Self {
+        if error.is_amqp_soft_error() { Self::Refused(error) } else { Self::Lost(error) }
+    }
+}
+
+/// How a publisher works.
+#[derive(Clone, Copy, Debug)]
+pub struct PublisherOptions {
+    /// Publishes in flight. lapin looks at every one of them at each cumulative confirm, so beyond some thousands
+    /// a larger window costs more than it gains.
+    pub window: usize,
+    /// A publish without an answer for this long has ended as unconfirmed.
+    pub confirm_timeout: Duration,
+}
+
+type InFlight = FuturesUnordered<BoxFuture<'static, (u64, lapin::Result<Confirmation>)>>;
+
+/// One channel in confirm mode and what is in flight on it.
+///
+/// Publishes are written while [`progress`](Self::progress) is polled, in the order of
+/// [`publish`](Self::publish). Dropping it drops what is in flight: ask [`abandon`](Self::abandon) first.
+pub struct Publisher {
+    link: Link,
+    channel: Arc<Channel>,
+    options: PublisherOptions,
+    in_flight: InFlight,
+    outcomes: Outcomes,
+    last_completion: Instant,
+}
+
+impl Publisher {
+    fn new(link: Link, channel: Channel, options: PublisherOptions) -> Self {
+        Self {
+            link,
+            channel: Arc::new(channel),
+            options,
+            in_flight: FuturesUnordered::new(),
+            outcomes: Outcomes::default(),
+            last_completion: Instant::now(),
+        }
+    }
+
+    /// Whether its channel is open still; what is published on a closed one ends as unconfirmed.
+    pub fn is_open(&self) -> bool {
+        self.channel.status().connected()
+    }
+
+    /// How many more publishes fit into the window.
+    ///
+    /// What was given up keeps its place until the broker answers, so that a broker that stopped answering does
+    /// not fill memory.
+    pub fn room(&self) -> usize {
+        let used = self.in_flight.len().max(self.outcomes.undecided());
+        self.options.window.saturating_sub(used)
+    }
+
+    /// Publishes that have not ended yet.
+    pub fn undecided(&self) -> usize {
+        self.outcomes.undecided()
+    }
+
+    /// Takes a message for publishing; it is written by the next [`progress`](Self::progress).
+    ///
+    /// # Errors
+    /// [`IdTooLong`]; nothing is published then.
+    pub fn publish(&mut self, message: Message) -> Result<(), IdTooLong> {
+        let properties = properties(&message)?;
+        // A RoutingKey has at most 255 bytes, and so has the exchange's name.
+        let Ok(key) = ShortString::try_new(message.routing_key.as_str()) else {
+            return Err(IdTooLong(message.routing_key.as_str().len()));
+        };
+        let channel = Arc::clone(&self.channel);
+        let number = self.outcomes.published(message.id, message.routing_key, Instant::now());
+        let body = message.body;
+        self.in_flight.push(Box::pin(async move {
+            let options = BasicPublishOptions { mandatory: true, immediate: false };
+            // Waiting for the write and for the confirm in one future lets all of the window be written
+            // together; one after the other costs twice the CPU.
+            let published = channel.basic_publish(EXCHANGE_DIRECT.into(), key, options, &body, properties).await;
+            drop(body);
+            match published {
+                Ok(confirm) => (number, confirm.await),
+                Err(error) => (number, Err(error)),
+            }
+        }));
+        Ok(())
+    }
+
+    /// Writes, waits until the broker answers or a deadline passes, and says what ended, which may be nothing yet;
+    /// returns at once when nothing is in flight.
+    ///
+    /// # Errors
+    /// The channel cannot be used any more. What has not ended is counted by [`abandon`](Self::abandon).
+    ///
+    /// # Cancel safety
+    /// Safe: what it has seen stays in the publisher, and the next call goes on.
+    pub async fn progress(&mut self) -> Result<Tally, PublishError> {
+        if self.in_flight.is_empty() {
+            return Ok(self.outcomes.settle());
+        }
+        let due = self.outcomes.oldest().unwrap_or(self.last_completion) + self.options.confirm_timeout;
+        let ready = tokio::select! {
+            biased;
+            ready = drain(&mut self.in_flight) => ready,
+            () = sleep_until(due) => Vec::new(),
+        };
+        if ready.is_empty() {
+            self.overdue()?;
+        }
+        self.record(ready)?;
+        Ok(self.outcomes.settle())
+    }
+
+    /// Ends all that has not ended: what the broker has answered as it answered, the rest as unconfirmed. After
+    /// an error of [`progress`](Self::progress) it first collects, for at most a second, what the broker had
+    /// answered before the loss.
+    pub async fn abandon(mut self, lost: bool) -> Tally {
+        if lost {
+            let _ = timeout(LOSS_DRAIN, self.drain_all()).await;
+        }
+        self.outcomes.abandon()
+    }
+
+    async fn drain_all(&mut self) {
+        while !self.in_flight.is_empty() {
+            let ready = drain(&mut self.in_flight).await;
+            let _ = self.record(ready);
+        }
+    }
+
+    /// The oldest publish is due, or there is none left and the window is full of given-up ones.
+    fn overdue(&mut self) -> Result<(), PublishError> {
+        let now = Instant::now();
+        if self.outcomes.undecided() > 0 {
+            self.outcomes.expire(now.checked_sub(self.options.confirm_timeout));
+        } else if self.link.is_blocked() {
+            self.last_completion = now;
+        } else if now.duration_since(self.last_completion) >= self.options.confirm_timeout {
+            return Err(self.fail(PublishError::Stuck(self.options.confirm_timeout)));
+        }
+        Ok(())
+    }
+
+    fn record(&mut self, ready: Vec<(u64, lapin::Result<Confirmation>)>) -> Result<(), PublishError> {
+        let mut lost = None;
+        for (number, result) in ready {
+            self.last_completion = Instant::now();
+            match completion(result) {
+                Ok(completion) => self.outcomes.completed(number, completion),
+                // The first one names the cause, later ones may just say that the channel is closed.
+                Err(error) => lost = lost.or(Some(error)),
+            }
+        }
+        match lost {
+            Some(error) => Err(self.fail(error.into())),
+            None => Ok(()),
+        }
+    }
+
+    fn fail(&self, error: PublishError) -> PublishError {
+        self.link.suspect(&error);
+        error
+    }
+}
+
+fn properties(message: &Message) -> Result<BasicProperties, IdTooLong> {
+    let id = ShortString::try_new(message.id.as_str()).map_err(|_| IdTooLong(message.id.len()))?;
+    let mut headers = FieldTable::default();
+    headers.insert(HEADER_SENT_AT.into(), AMQPValue::LongLongInt(message.sent_at_micros));
+    Ok(BasicProperties::default()
+        .with_content_type(CONTENT_TYPE.into())
+        .with_delivery_mode(if message.persistent { PERSISTENT } else { TRANSIENT })
+        .with_message_id(id)
+        .with_timestamp(u64::try_from(message.sent_at_micros).unwrap_or_default() / 1_000_000)
+        .with_headers(headers))
+}
+
+fn completion(result: lapin::Result<Confirmation>) -> lapin::Result<Completion> {
+    let result = result?;
+    let acked = !result.is_nack();
+    let carried = result.take_message().map(|message| {
+        let id = message.delivery.properties.message_id().as_ref().map(ToString::to_string).unwrap_or_default();
+        (id, message.delivery.routing_key.to_string())
+    });
+    Ok(Completion { acked, carried })
+}
+
+/// Waits for a completion and returns it with *all* that completed before it, which [`Outcomes`] relies on.
+///
+/// lapin resolves the confirms of a channel on one thread, each fully (value stored, waker called) before the
+/// next, and a waker puts its future into the queue of ready ones. So when a completion is seen, all earlier ones
+/// are in that queue, and an empty queue means that all are out. `poll_next` says `Pending` for an empty queue, but
+/// also, to be fair to other tasks, when it has polled as many futures as there are; in that case it wakes the task
+/// first, which the waker given to it notices, and it is asked again.
+///
+/// # Cancel safety
+/// Safe: what it took out it returns in the same poll.
+async fn drain<T>(in_flight: &mut FuturesUnordered<BoxFuture<'static, T>>) -> Vec<T> {
+    std::future::poll_fn(|context| {
+        let noticing = Arc::new(NoticingWaker { woken: AtomicBool::new(false), task: context.waker().clone() });
+        let waker = Waker::from(Arc::clone(&noticing));
+        let mut inner = Context::from_waker(&waker);
+        let mut ready = Vec::new();
+        loop {
+            match in_flight.poll_next_unpin(&mut inner) {
+                Poll::Ready(Some(item)) => ready.push(item),
+                Poll::Ready(None) => return Poll::Ready(ready),
+                Poll::Pending if noticing.woken.swap(false, Ordering::SeqCst) => {}
+                Poll::Pending if ready.is_empty() => return Poll::Pending,
+                Poll::Pending => return Poll::Ready(ready),
+            }
+        }
+    })
+    .await
+}
+
+struct NoticingWaker {
+    woken: AtomicBool,
+    task: Waker,
+}
+
+impl Wake for NoticingWaker {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        self.woken.store(true, Ordering::SeqCst);
+        self.task.wake_by_ref();
+    }
+}
+
+#[cfg(test)]
+mod tests;

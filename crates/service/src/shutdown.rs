@@ -61,18 +61,24 @@ impl Shutdown {
 /// Turns signals into phases: the first SIGTERM or SIGINT begins, the second forces. It runs until
 /// forced; the caller spawns it in its `JoinSet`.
 ///
-/// # Errors
-/// The operating system refused a signal handler.
+/// When the operating system refuses a signal handler, an error line says so and the signals keep their
+/// usual effect.
 ///
 /// # Cancel safety
 /// Once it has been polled the signals no longer kill the process, also after a drop: drop it only
 /// on the way out.
-pub async fn on_signals(shutdown: Shutdown) -> std::io::Result<()> {
-    let mut signals = Signals::new()?;
+pub async fn on_signals(shutdown: Shutdown) {
+    let mut signals = match Signals::new() {
+        Ok(signals) => signals,
+        Err(error) => {
+            tracing::error!("cannot listen for signals, so they end the program at once: {error}");
+            return shutdown.forced().await;
+        }
+    };
     loop {
         let signal = tokio::select! {
             signal = signals.next() => signal,
-            () = shutdown.forced() => return Ok(()),
+            () = shutdown.forced() => return,
         };
         if shutdown.is_begun() {
             tracing::warn!("{signal}: leaving at once");

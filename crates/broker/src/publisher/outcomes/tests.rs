@@ -1,0 +1,165 @@
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use proptest::prelude::*;
+
+use super::*;
+
+fn key(n: u64) -> RoutingKey {
+    RoutingKey::new(&format!("consumer{n}")).unwrap()
+}
+
+fn carried(n: u64) -> Option<(String, String)> {
+    Some(("m".to_owned(), key(n).as_str().to_owned()))
+}
+
+fn acked(carried: Option<(String, String)>) -> Completion {
+    Completion { acked: true, carried }
+}
+
+fn nacked(carried: Option<(String, String)>) -> Completion {
+    Completion { acked: false, carried }
+}
+
+/// `count` publishes of one message to consumers 0, 1, 2, …
+fn published(count: u64) -> Outcomes {
+    let mut outcomes = Outcomes::default();
+    for n in 0..count {
+        assert_eq!(outcomes.published("m".to_owned(), key(n), Instant::now()), n);
+    }
+    outcomes
+}
+
+fn tally(confirmed: u64, nacked: u64, returned: u64, unconfirmed: u64) -> Tally {
+    Tally { confirmed, nacked, returned, unconfirmed }
+}
+
+#[test]
+fn a_return_counts_for_its_own_publish_whoever_carries_it() {
+    let mut outcomes = published(3);
+    outcomes.completed(0, acked(carried(1)));
+    assert_eq!(outcomes.settle(), tally(1, 0, 0, 0));
+    outcomes.completed(1, acked(None));
+    outcomes.completed(2, nacked(None));
+    assert_eq!(outcomes.settle(), tally(0, 1, 1, 0));
+}
+
+#[test]
+fn a_look_into_the_middle_of_a_cumulative_ack_decides_nothing_too_early() {
+    let mut outcomes = published(3);
+    // Returns of 1 and 2 wait in lapin; the ack up to 2 completes 2, then 1, then 0.
+    outcomes.completed(2, acked(carried(1)));
+    assert_eq!(outcomes.settle(), Tally::default());
+    outcomes.completed(1, acked(carried(2)));
+    assert_eq!(outcomes.settle(), Tally::default());
+    outcomes.completed(0, acked(None));
+    assert_eq!(outcomes.settle(), tally(1, 0, 2, 0));
+}
+
+#[test]
+fn what_is_given_up_holds_nothing_back_and_is_counted_once() {
+    let mut outcomes = published(2);
+    let later = Instant::now() + Duration::from_secs(1);
+    outcomes.published("m".to_owned(), key(2), later);
+    outcomes.completed(1, acked(None));
+    outcomes.completed(2, acked(None));
+    assert_eq!(outcomes.settle(), Tally::default());
+    outcomes.expire(Some(Instant::now()));
+    assert_eq!(outcomes.settle(), tally(2, 0, 0, 1));
+    // The late answer ends nothing, but may carry the return of another publish.
+    outcomes.published("m".to_owned(), key(3), later);
+    outcomes.completed(0, acked(carried(3)));
+    outcomes.completed(3, acked(carried(0)));
+    assert_eq!(outcomes.settle(), tally(0, 0, 1, 0));
+    assert_eq!(outcomes.undecided(), 0);
+}
+
+#[test]
+fn a_loss_leaves_without_an_answer_what_had_none() {
+    let mut outcomes = published(4);
+    outcomes.completed(1, acked(carried(2)));
+    outcomes.completed(3, nacked(None));
+    // Returned although its ack never came.
+    assert_eq!(outcomes.abandon(), tally(1, 1, 1, 1));
+    assert_eq!(outcomes.published("m".to_owned(), key(4), Instant::now()), 4);
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Fate {
+    Confirmed,
+    Nacked,
+    Returned,
+}
+
+fn fate() -> impl Strategy<Value = Fate> {
+    prop_oneof![3 => Just(Fate::Confirmed), 1 => Just(Fate::Nacked), 3 => Just(Fate::Returned)]
+}
+
+/// lapin's side: returns wait in a queue, each completion takes the front one, and what completed is seen later.
+#[derive(Default)]
+struct Lapin {
+    waiting: VecDeque<u64>,
+    unseen: Vec<(u64, Completion)>,
+}
+
+impl Lapin {
+    fn complete(&mut self, number: u64, fate: Fate) {
+        let carried = self.waiting.pop_front().and_then(carried);
+        self.unseen.push((number, Completion { acked: fate != Fate::Nacked, carried }));
+    }
+
+    /// A drain sees all that completed, in any order.
+    fn seen(&mut self, outcomes: &mut Outcomes, backwards: bool) -> Tally {
+        if backwards {
+            self.unseen.reverse();
+        }
+        for (number, completion) in self.unseen.drain(..) {
+            outcomes.completed(number, completion);
+        }
+        outcomes.settle()
+    }
+}
+
+proptest! {
+    /// The broker returns in order and before the ack; the acks come in *any* order and are looked at after any of
+    /// them; whatever is decided is decided right.
+    #[test]
+    fn every_publish_ends_as_what_it_was(
+        fates in prop::collection::vec(fate(), 1..60),
+        picks in prop::collection::vec(any::<(prop::sample::Index, bool, bool)>(), 200),
+    ) {
+        let mut outcomes = Outcomes::default();
+        let mut lapin = Lapin::default();
+        let mut open: Vec<u64> = Vec::new();
+        let mut next = 0u64;
+        let mut decided = Tally::default();
+        let mut steps = picks.into_iter().cycle();
+        while (next as usize) < fates.len() || !open.is_empty() {
+            let (index, publish, look) = steps.next().unwrap();
+            if publish && (next as usize) < fates.len() || open.is_empty() {
+                outcomes.published("m".to_owned(), key(next), Instant::now());
+                if fates[next as usize] == Fate::Returned {
+                    lapin.waiting.push_back(next);
+                }
+                open.push(next);
+                next += 1;
+            } else {
+                let number = open.swap_remove(index.index(open.len()));
+                lapin.complete(number, fates[number as usize]);
+            }
+            if look {
+                decided += lapin.seen(&mut outcomes, index.index(2) == 0);
+                let settled = &fates[..decided.total() as usize];
+                let count = |fate| settled.iter().filter(|f| **f == fate).count() as u64;
+                prop_assert_eq!(
+                    decided,
+                    tally(count(Fate::Confirmed), count(Fate::Nacked), count(Fate::Returned), 0)
+                );
+            }
+        }
+        decided += lapin.seen(&mut outcomes, false);
+        prop_assert_eq!(decided.total() as usize, fates.len());
+        prop_assert_eq!(decided.returned as usize, fates.iter().filter(|f| **f == Fate::Returned).count());
+        prop_assert_eq!(decided.nacked as usize, fates.iter().filter(|f| **f == Fate::Nacked).count());
+    }
+}
