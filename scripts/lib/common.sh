@@ -1,13 +1,11 @@
 # shellcheck shell=bash
 # Small things that every script here needs.
 
-# HERE (the directory of the script that sources this) and ROOT (the top of the repository) are set by the caller.
-
 die() { printf '%s: %s\n' "${0##*/}" "$1" >&2; exit "${2:-1}"; }
 say() { printf '%s\n' "$*" >&2; }
 have() { command -v "$1" >/dev/null 2>&1; }
 
-# Seconds with one decimal since $1, a value that `now` printed.
+# Milliseconds since 1970. (macOS still ships a bash without EPOCHREALTIME: whole seconds then.)
 now() {
     local t=${EPOCHREALTIME:-$(date +%s).0}
     t=${t/,/.}
@@ -25,6 +23,27 @@ find_cargo() {
     local bin="${CARGO_HOME:-${HOME:-/root}/.cargo}/bin"
     if [[ -x $bin/cargo ]]; then PATH="$bin:$PATH"; export PATH; return; fi
     die "cargo is missing: install Rust from https://rustup.rs and try again"
+}
+
+# The cryptography library brings C and assembler code along.
+find_compiler() {
+    have cc && return
+    if have apt-get && can_be_root; then apt_install gcc libc6-dev && return; fi
+    die "a C compiler (cc) is missing: install gcc or clang and try again"
+}
+
+# Where cargo puts what it builds, whatever the user's configuration says.
+target_directory() {
+    cargo metadata --format-version 1 --no-deps --locked | sed -n 's/.*"target_directory":"\([^"]*\)".*/\1/p'
+}
+
+wait_for() { # seconds command …: polls until the command succeeds
+    local deadline=$(( $(now) + $1 * 1000 ))
+    shift
+    until "$@"; do
+        (( $(now) < deadline )) || return 1
+        sleep 0.05
+    done
 }
 
 as_root() { if [[ $(id -u) == 0 ]]; then "$@"; else sudo "$@"; fi; }
