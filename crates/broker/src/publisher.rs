@@ -38,6 +38,9 @@ const PERSISTENT: u8 = 2;
 /// After a loss lapin rejects what is in flight at once, but for frames that it had not written yet.
 const LOSS_DRAIN: Duration = Duration::from_secs(1);
 
+/// For a close handshake, which a blocked connection does not answer.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
+
 /// One message for one consumer.
 #[derive(Clone, Debug)]
 pub struct Message {
@@ -230,12 +233,15 @@ impl Publisher {
         Ok(self.outcomes.settle())
     }
 
-    /// Ends all that has not ended: what the broker has answered as it answered, the rest as unconfirmed. After
-    /// an error of [`progress`](Self::progress) it first collects, for at most a second, what the broker had
-    /// answered before the loss.
+    /// Ends all that has not ended: what the broker has answered as it answered, the rest as unconfirmed; then it
+    /// closes the channel, for at most a second. After an error of [`progress`](Self::progress) it first collects,
+    /// for at most a second, what the broker had answered before the loss.
     pub async fn abandon(mut self, lost: bool) -> Tally {
         if lost {
             let _ = timeout(LOSS_DRAIN, self.drain_all()).await;
+        } else {
+            // Dropping it would close it too, but in the background, where it meets the close of the connection.
+            let _ = timeout(CLOSE_TIMEOUT, self.channel.close(200, "OK".into())).await;
         }
         self.outcomes.abandon()
     }

@@ -16,7 +16,7 @@ use tokio::time::{Instant, interval, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-use super::{PublishError, Publisher, PublisherOptions};
+use super::{CLOSE_TIMEOUT, PublishError, Publisher, PublisherOptions};
 use crate::connection::{ConnectError, ConnectionOptions, connect};
 use crate::endpoint::Endpoint;
 
@@ -30,8 +30,6 @@ const GOOD_AFTER: Duration = Duration::from_secs(10);
 const SAY_AGAIN: Duration = Duration::from_secs(30);
 /// How often the state of the connection is looked at, beside the events that it sends.
 const LOOK: Duration = Duration::from_secs(1);
-/// For the close handshake, which a blocked connection does not answer.
-const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// A handle to the connection. Cheap to clone.
 #[derive(Clone)]
@@ -110,14 +108,14 @@ impl Link {
 
     async fn ready(&self) -> Arc<Connection> {
         let mut state = self.state.clone();
-        loop {
-            let seen = state.wait_for(|state| state.connection.is_some() && !state.blocked).await;
-            if let Ok(State { connection: Some(connection), .. }) = seen.as_deref() {
-                return Arc::clone(connection);
-            }
-            drop(seen);
-            // The driver has ended, so there will be no connection: the owner is about to end us too.
-            std::future::pending::<()>().await;
+        let connection = match state.wait_for(|state| state.connection.is_some() && !state.blocked).await {
+            Ok(state) => state.connection.clone(),
+            Err(_) => None,
+        };
+        match connection {
+            Some(connection) => connection,
+            // The driver has ended, so there will be no connection, and the owner is about to end us too.
+            None => std::future::pending().await,
         }
     }
 }

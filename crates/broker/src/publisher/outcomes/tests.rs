@@ -120,6 +120,19 @@ impl Lapin {
     }
 }
 
+/// How many of `fates` are `fate`.
+fn count(fates: &[Fate], fate: Fate) -> u64 {
+    fates.iter().filter(|other| **other == fate).count() as u64
+}
+
+fn truth(fates: &[Fate]) -> Tally {
+    tally(count(fates, Fate::Confirmed), count(fates, Fate::Nacked), count(fates, Fate::Returned), 0)
+}
+
+fn index(number: u64) -> usize {
+    usize::try_from(number).unwrap()
+}
+
 proptest! {
     /// The broker returns in order and before the ack; the acks come in *any* order and are looked at after any of
     /// them; whatever is decided is decided right.
@@ -131,35 +144,27 @@ proptest! {
         let mut outcomes = Outcomes::default();
         let mut lapin = Lapin::default();
         let mut open: Vec<u64> = Vec::new();
-        let mut next = 0u64;
+        let mut unpublished = (0..).zip(&fates).peekable();
         let mut decided = Tally::default();
         let mut steps = picks.into_iter().cycle();
-        while (next as usize) < fates.len() || !open.is_empty() {
-            let (index, publish, look) = steps.next().unwrap();
-            if publish && (next as usize) < fates.len() || open.is_empty() {
-                outcomes.published("m".to_owned(), key(next), Instant::now());
-                if fates[next as usize] == Fate::Returned {
-                    lapin.waiting.push_back(next);
+        while unpublished.peek().is_some() || !open.is_empty() {
+            let (pick, publish, look) = steps.next().unwrap();
+            if (publish || open.is_empty()) && let Some((number, fate)) = unpublished.next() {
+                outcomes.published("m".to_owned(), key(number), Instant::now());
+                if *fate == Fate::Returned {
+                    lapin.waiting.push_back(number);
                 }
-                open.push(next);
-                next += 1;
-            } else {
-                let number = open.swap_remove(index.index(open.len()));
-                lapin.complete(number, fates[number as usize]);
+                open.push(number);
+            } else if !open.is_empty() {
+                let number = open.swap_remove(pick.index(open.len()));
+                lapin.complete(number, fates[index(number)]);
             }
             if look {
-                decided += lapin.seen(&mut outcomes, index.index(2) == 0);
-                let settled = &fates[..decided.total() as usize];
-                let count = |fate| settled.iter().filter(|f| **f == fate).count() as u64;
-                prop_assert_eq!(
-                    decided,
-                    tally(count(Fate::Confirmed), count(Fate::Nacked), count(Fate::Returned), 0)
-                );
+                decided += lapin.seen(&mut outcomes, pick.index(2) == 0);
+                prop_assert_eq!(decided, truth(&fates[..index(decided.total())]));
             }
         }
         decided += lapin.seen(&mut outcomes, false);
-        prop_assert_eq!(decided.total() as usize, fates.len());
-        prop_assert_eq!(decided.returned as usize, fates.iter().filter(|f| **f == Fate::Returned).count());
-        prop_assert_eq!(decided.nacked as usize, fates.iter().filter(|f| **f == Fate::Nacked).count());
+        prop_assert_eq!(decided, truth(&fates));
     }
 }
