@@ -36,8 +36,21 @@ pub struct Args {
     #[arg(long, value_name = "URL", env = "AMQP_URL", default_value = "amqp://127.0.0.1:5672/%2f")]
     pub amqp_url: Vec<String>,
 
+    /// Time for everything to end after SIGTERM; what is left then is cut off
+    #[arg(long, value_name = "TIME", default_value = "8", value_parser = duration)]
+    pub drain_timeout: Duration,
+
+    /// Log a line for each message that is forwarded; costs throughput
+    #[arg(long, value_parser = BoolishValueParser::new())]
+    pub log_messages: bool,
+
     #[command(flatten)]
     #[expect(missing_docs, reason = "a doc comment here would become the help text of the group")]
+    pub log: LogArgs,
+
+    // The groups come last: what follows one would stand under its heading in --help.
+    #[command(flatten)]
+    #[expect(missing_docs, reason = "as above")]
     pub tokens: TokenArgs,
 
     #[command(flatten)]
@@ -51,18 +64,6 @@ pub struct Args {
     #[command(flatten)]
     #[expect(missing_docs, reason = "as above")]
     pub broker: BrokerArgs,
-
-    /// Time for everything to end after SIGTERM; what is left then is cut off
-    #[arg(long, value_name = "TIME", default_value = "8", value_parser = duration)]
-    pub drain_timeout: Duration,
-
-    /// Log a line for each message that is forwarded; costs throughput
-    #[arg(long, value_parser = BoolishValueParser::new())]
-    pub log_messages: bool,
-
-    #[command(flatten)]
-    #[expect(missing_docs, reason = "as above")]
-    pub log: LogArgs,
 }
 
 #[derive(Clone, Debug, clap::Args)]
