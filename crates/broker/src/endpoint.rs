@@ -55,7 +55,7 @@ impl Endpoint {
         let decode = |part: &str, what: &str| {
             percent_decode_str(part)
                 .decode_utf8()
-                .map(|text| text.into_owned())
+                .map(std::borrow::Cow::into_owned)
                 .map_err(|_| malformed(&format!("the {what} is not UTF-8")))
         };
         let (user, password) = match (url.username(), url.password()) {

@@ -1,0 +1,78 @@
+//! Why a session stopped. A session does not fail, it ends.
+
+use protocol::close::{CloseCode, RetryWindow};
+use tokio_tungstenite::tungstenite;
+
+/// How far the clients of a stopping proxy are spread over time when they come back.
+const DRAIN_SPREAD_MS: u64 = 10_000;
+
+/// Why a session stopped.
+#[derive(Debug)]
+pub enum End {
+    /// The client closed, with this code if it gave one.
+    Closed(Option<u16>),
+    /// The connection broke, or was closed without a close frame.
+    Gone(String),
+    /// The token's time is over.
+    Expired,
+    /// A newer connection of the same instance came.
+    Replaced,
+    /// The proxy shuts down.
+    Draining,
+    /// The socket took nothing for too long.
+    DoesNotRead,
+    /// No answer to a ping.
+    NoPong,
+    /// The mailbox cannot be restored.
+    MailboxLost(String),
+    /// The client broke the WebSocket protocol; the code says how.
+    Protocol(CloseCode, String),
+}
+
+impl From<tungstenite::Error> for End {
+    fn from(error: tungstenite::Error) -> Self {
+        use tungstenite::{Error, error::ProtocolError};
+        let text = error.to_string();
+        match error {
+            Error::ConnectionClosed | Error::AlreadyClosed => Self::Closed(None),
+            Error::Protocol(ProtocolError::ResetWithoutClosingHandshake) | Error::Io(_) => Self::Gone(text),
+            Error::Capacity(_) => Self::Protocol(CloseCode::TooBig, text),
+            Error::Utf8(_) => Self::Protocol(CloseCode::NotUtf8, text),
+            Error::Protocol(_) | Error::AttackAttempt => Self::Protocol(CloseCode::Protocol, text),
+            _ => Self::Protocol(CloseCode::Internal, text),
+        }
+    }
+}
+
+impl End {
+    /// What the client is told; nothing when it was the client that left.
+    pub fn close_code(&self) -> Option<CloseCode> {
+        match self {
+            Self::Closed(_) | Self::Gone(_) => None,
+            Self::Expired => Some(CloseCode::TokenExpired),
+            Self::Replaced => Some(CloseCode::Replaced),
+            Self::Draining => Some(CloseCode::Draining),
+            Self::DoesNotRead => Some(CloseCode::DoesNotRead),
+            Self::NoPong => Some(CloseCode::NoPong),
+            Self::MailboxLost(_) => Some(CloseCode::Internal),
+            Self::Protocol(code, _) => Some(*code),
+        }
+    }
+
+    /// The text of the close frame.
+    pub(crate) fn reason(&self) -> String {
+        match self {
+            Self::Draining => RetryWindow { min_ms: 0, max_ms: DRAIN_SPREAD_MS }.to_string(),
+            _ => self.close_code().map_or("", CloseCode::reason).to_owned(),
+        }
+    }
+
+    /// A word for the log and for counting: that of the close code, or how the client left.
+    pub fn label(&self) -> &'static str {
+        match self {
+            Self::Closed(_) => "closed_by_client",
+            Self::Gone(_) => "connection_lost",
+            _ => self.close_code().map_or("", CloseCode::label),
+        }
+    }
+}

@@ -1,0 +1,335 @@
+//! A lane: one AMQP channel shared by many subscriptions.
+//!
+//! A channel per consumer does not scale: it costs the broker some 50 KB, a connection carries 2,047 of them, and every
+//! message then needs its own ack. What sharing asks for is here, and a session sees none of it:
+//!
+//! - *Consume and leave take turns* (`control`): `basic.qos` and `basic.consume` are one step, and when a consume kills
+//!   the channel it is known whose it was.
+//! - *Leaving*: cancel, take what still arrived, requeue all that is unsettled, and one round trip after it. A nack has
+//!   no reply; only the round trip makes "back in the queue" true for whoever subscribes to the queue next. Those that
+//!   wait for their turn leave together and share the trip.
+//! - *Rebuild*: a channel that dies is opened anew and every subscription is put back; sockets notice nothing.
+
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc, Mutex, Weak,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use futures::{StreamExt, future::join_all, stream};
+use lapin::{
+    Consumer,
+    options::{BasicCancelOptions, BasicConsumeOptions, BasicQosOptions},
+    types::FieldTable,
+};
+use service::backoff::Backoff;
+use tokio::{
+    sync::{oneshot, watch},
+    time::{sleep, timeout},
+};
+use tokio_util::sync::CancellationToken;
+use tracing::{debug, info, warn};
+
+use crate::{
+    ledger::{DeliveryTag, Outcome},
+    link::Link,
+    live::Live,
+    lock,
+    pool::Pool,
+    seat::{Attachment, Seat},
+    topology::{TopologyError, short},
+};
+
+/// How many subscriptions of a lane are probed at once after an outage; the broker's own limit is near.
+const RESUME_CONCURRENCY: usize = 8;
+/// Pauses of a lane or a subscription that could not be restored although the broker answers.
+const RETRY_FIRST: Duration = Duration::from_millis(50);
+const RETRY_CAP: Duration = Duration::from_secs(5);
+
+/// One shared channel and who sits on it.
+pub(crate) struct Lane {
+    pub(crate) id: u64,
+    pub(crate) link: Link,
+    /// Only its first subscription may enter until it has: see [`Pool::place`].
+    pub(crate) quarantined: AtomicBool,
+    pub(crate) retired: CancellationToken,
+    pool: Weak<Pool>,
+    timing: Timing,
+    control: tokio::sync::Mutex<Control>,
+    leavers: Mutex<Vec<(Leaver, oneshot::Sender<()>)>>,
+    /// Counts the channel's lives, for those who wait for the next one.
+    lives: watch::Sender<u64>,
+}
+
+/// The periods that a lane works with.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Timing {
+    /// From the first settlement to the ack.
+    pub(crate) ack_interval: Duration,
+    /// For each request to the broker; a channel that does not answer is given up.
+    pub(crate) request_timeout: Duration,
+}
+
+#[derive(Default)]
+struct Control {
+    live: Option<Arc<Live>>,
+    prefetch: u16,
+    seats: HashMap<u64, Arc<Seat>>,
+    consumers: u64,
+}
+
+/// What a subscription leaves behind.
+pub(crate) struct Leaver {
+    pub(crate) seat: Arc<Seat>,
+    pub(crate) live: Option<Arc<Live>>,
+    pub(crate) consumer: Option<Consumer>,
+    pub(crate) unsettled: Vec<DeliveryTag>,
+}
+
+/// Why a subscription could not be put on a lane.
+#[derive(Debug)]
+pub(crate) enum AttachError {
+    /// It is leaving; nobody wants it any more.
+    Leaving,
+    /// The lane has no channel now, or lost it meanwhile: its rebuild takes care of whoever sits on it.
+    NoChannel,
+    /// The broker refused this very consume, and closed the channel for it.
+    Refused(TopologyError),
+}
+
+impl Lane {
+    pub(crate) fn new(id: u64, link: Link, pool: Weak<Pool>, timing: Timing, quarantined: bool) -> Arc<Self> {
+        Arc::new(Self {
+            id,
+            link,
+            quarantined: AtomicBool::new(quarantined),
+            retired: CancellationToken::new(),
+            pool,
+            timing,
+            control: tokio::sync::Mutex::default(),
+            leavers: Mutex::default(),
+            lives: watch::Sender::new(0),
+        })
+    }
+
+    /// Keeps the lane's channel alive until the lane is retired.
+    pub(crate) async fn supervise(self: Arc<Self>) {
+        let retired = self.retired.clone();
+        retired.run_until_cancelled(self.live_on()).await;
+        let live = self.control.lock().await.live.take();
+        if let Some(live) = live {
+            live.end().await;
+        }
+    }
+
+    async fn live_on(&self) {
+        let mut backoff = Backoff::new(RETRY_FIRST, RETRY_CAP);
+        let mut first = true;
+        while let Some(connection) = self.link.up().await {
+            let mut troubles = self.link.troubles();
+            match timeout(self.timing.request_timeout, connection.create_channel()).await {
+                Ok(Ok(channel)) => {
+                    let live = Live::new(channel, self.timing.request_timeout);
+                    let seats = self.begin(live.clone()).await;
+                    if !first {
+                        info!("Lane {} is rebuilt; putting back {} subscriptions", self.id, seats.len());
+                    }
+                    let work = async {
+                        let resumed = self.resume_all(seats, &live);
+                        tokio::join!(live.write_acks(self.timing.ack_interval), resumed);
+                    };
+                    tokio::select! {
+                        () = work => {}
+                        () = live.dead.cancelled() => {}
+                        () = async {
+                            while live.is_alive() && troubles.changed().await.is_ok() {}
+                        } => {}
+                    }
+                    self.control.lock().await.live = None;
+                    live.end().await;
+                    warn!("Lane {} lost its channel; what was not acked comes again", self.id);
+                    first = false;
+                    if connection.status().connected() {
+                        sleep(backoff.next()).await;
+                    } else {
+                        backoff.reset();
+                    }
+                }
+                failed => {
+                    debug!("Lane {} could not open a channel: {failed:?}", self.id);
+                    sleep(backoff.next()).await;
+                }
+            }
+        }
+    }
+
+    async fn begin(&self, live: Arc<Live>) -> Vec<Arc<Seat>> {
+        let mut control = self.control.lock().await;
+        control.live = Some(live);
+        control.prefetch = 0;
+        self.lives.send_modify(|count| *count += 1);
+        control.seats.values().cloned().collect()
+    }
+
+    async fn resume_all(&self, seats: Vec<Arc<Seat>>, live: &Arc<Live>) {
+        stream::iter(seats)
+            .for_each_concurrent(RESUME_CONCURRENCY, |seat| async move { self.resume(&seat, live).await })
+            .await;
+    }
+
+    /// Puts a subscription back, on this channel's life: looks whether its queue is still there, makes it anew if not.
+    pub(crate) async fn resume(&self, seat: &Arc<Seat>, live: &Arc<Live>) {
+        let Some(pool) = self.pool.upgrade() else { return };
+        let mut backoff = Backoff::new(RETRY_FIRST, RETRY_CAP);
+        while live.is_alive() && !seat.leaving.is_cancelled() {
+            match timeout(self.timing.request_timeout, pool.restore(&seat.queue, &seat.key)).await {
+                Ok(Ok(recreated)) => match self.attach(seat, recreated).await {
+                    Ok(()) | Err(AttachError::Leaving | AttachError::NoChannel) => return,
+                    Err(AttachError::Refused(error)) => {
+                        warn!("Lane {} lost its channel to the consume of {}: {error}", self.id, seat.queue);
+                        pool.relocate(seat.clone());
+                        return;
+                    }
+                },
+                Ok(Err(error)) if !error.is_transient() => {
+                    warn!("Subscription of {} cannot be restored: {error}", seat.queue);
+                    seat.lose(error.to_string());
+                    return;
+                }
+                Ok(Err(error)) => debug!("Subscription of {} is not restored yet: {error}", seat.queue),
+                Err(_) => debug!("Subscription of {} is not restored yet: no answer", seat.queue),
+            }
+            sleep(backoff.next()).await;
+        }
+    }
+
+    /// The broker cancelled one consumer: its queue was deleted. The channel lives on.
+    pub(crate) async fn resume_after_cancel(&self, seat: &Arc<Seat>, live: &Arc<Live>) {
+        seat.attached.store(0, Ordering::Release);
+        self.resume(seat, live).await;
+    }
+
+    /// Starts to consume for a seat, and seats it here.
+    ///
+    /// # Cancel safety
+    /// Not to be dropped half-way: a consume under way would be forgotten. Tasks of the broker call it.
+    pub(crate) async fn attach(&self, seat: &Arc<Seat>, recreated: bool) -> Result<(), AttachError> {
+        let mut control = self.control.lock().await;
+        if seat.leaving.is_cancelled() {
+            return Err(AttachError::Leaving);
+        }
+        let live = control.live.clone().filter(|live| live.is_alive()).ok_or(AttachError::NoChannel)?;
+        if seat.attached.load(Ordering::Acquire) == live.generation {
+            return Ok(());
+        }
+        control.consumers += 1;
+        let tag = format!("{}.{}", seat.id, control.consumers);
+        let consume = async {
+            if control.prefetch != seat.window {
+                live.channel.basic_qos(seat.window, BasicQosOptions::default()).await?;
+                control.prefetch = seat.window;
+            }
+            let (queue, tag) = (short(seat.queue.as_str()), short(&tag));
+            live.channel.basic_consume(queue, tag, BasicConsumeOptions::default(), FieldTable::default()).await
+        };
+        match timeout(self.timing.request_timeout, consume).await {
+            Ok(Ok(consumer)) => {
+                control.seats.insert(seat.id, seat.clone());
+                seat.attached.store(live.generation, Ordering::Release);
+                seat.fill(Attachment { live, consumer, recreated });
+                Ok(())
+            }
+            Ok(Err(error)) => {
+                live.dead.cancel();
+                match TopologyError::of(&error) {
+                    error @ (TopologyError::NotFound(_) | TopologyError::Forbidden(_)) => {
+                        control.seats.remove(&seat.id);
+                        Err(AttachError::Refused(error))
+                    }
+                    _ => Err(AttachError::NoChannel),
+                }
+            }
+            Err(_) => {
+                live.dead.cancel();
+                Err(AttachError::NoChannel)
+            }
+        }
+    }
+
+    /// Waits until the lane has a channel, up to `patience`. Cancel safe.
+    pub(crate) async fn ready(&self, patience: Duration) -> bool {
+        let mut lives = self.lives.subscribe();
+        let alive = async {
+            while !self.control.lock().await.live.as_ref().is_some_and(|live| live.is_alive()) {
+                if lives.changed().await.is_err() {
+                    return;
+                }
+            }
+        };
+        timeout(patience, alive).await.is_ok()
+    }
+
+    /// Ends a subscription; returns once everything unsettled is back in the queue. Its seat has departed already.
+    pub(crate) async fn leave(&self, leaver: Leaver) {
+        let (done, left) = oneshot::channel();
+        lock(&self.leavers).push((leaver, done));
+        {
+            let mut control = self.control.lock().await;
+            // None may be there: who had the turn before took them along.
+            let (leavers, dones): (Vec<_>, Vec<_>) = std::mem::take(&mut *lock(&self.leavers)).into_iter().unzip();
+            self.leave_together(&mut control, leavers).await;
+            dones.into_iter().for_each(|done| {
+                let _ = done.send(());
+            });
+        }
+        let _ = left.await;
+    }
+
+    async fn leave_together(&self, control: &mut Control, leavers: Vec<Leaver>) {
+        let mut parts = Vec::new();
+        for Leaver { seat, live, consumer, unsettled } in leavers {
+            control.seats.remove(&seat.id);
+            if let Some(Attachment { live, consumer, .. }) = seat.take() {
+                parts.push((live, Some(consumer), Vec::new()));
+            }
+            if let Some(live) = live {
+                parts.push((live, consumer, unsettled));
+            }
+        }
+        // With its channel gone, the broker requeues all by itself.
+        let Some(live) = control.live.clone().filter(|live| live.is_alive()) else { return };
+        parts.retain(|(of, ..)| of.generation == live.generation);
+        if parts.is_empty() {
+            return;
+        }
+        let prefetch = control.prefetch.max(1);
+        let leave = async {
+            join_all(parts.into_iter().map(|(_, consumer, unsettled)| give_back(&live, consumer, unsettled))).await;
+            live.flush().await;
+            live.channel.basic_qos(prefetch, BasicQosOptions::default()).await
+        };
+        if !matches!(timeout(self.timing.request_timeout, leave).await, Ok(Ok(()))) || !live.is_alive() {
+            live.end().await;
+        }
+        control.prefetch = prefetch;
+    }
+}
+
+/// Cancels one consumer and settles as requeued what was delivered to it and not settled, what arrives up to cancel-ok
+/// included.
+async fn give_back(live: &Live, consumer: Option<Consumer>, mut unsettled: Vec<DeliveryTag>) {
+    if let Some(mut consumer) = consumer {
+        let cancelled = live.channel.basic_cancel(consumer.tag(), BasicCancelOptions::default()).await;
+        if cancelled.is_err() {
+            live.dead.cancel();
+            return;
+        }
+        while let Some(Ok(delivery)) = consumer.next().await {
+            unsettled.push(delivery.delivery_tag);
+        }
+    }
+    live.settle(unsettled, Outcome::Requeue, true);
+}
