@@ -6,7 +6,7 @@ container_alive() { [[ $(docker container inspect -f '{{.State.Running}}' "$PID"
 container_spawn() {
     mkdir -p "$DIR"
     PID=push-gateway-$PORT NODE=rabbit@push-gateway EPMD_PORT='' EPMD_PID='' DIST_PORT=''
-    # A container that was killed keeps its data; one that was stopped has been removed, its volume has not.
+    # A container is kept until it is discarded; made anew it would get the same volume, so the data stay either way.
     if docker container inspect "$PID" >/dev/null 2>&1; then
         docker start "$PID" >/dev/null || die "the container $PID does not start: see 'docker logs $PID'"
     else
@@ -23,6 +23,10 @@ container_spawn() {
 container_ctl() { exec docker exec "$PID" rabbitmqctl "$@"; }
 container_log() { docker logs --tail 5 "$PID" 2>&1; }
 container_stop() {
-    docker stop --time "$TIMEOUT" "$PID" >/dev/null && docker rm "$PID" >/dev/null
+    docker stop --time "$TIMEOUT" "$PID" >/dev/null
 }
 container_kill() { docker kill "$PID" >/dev/null; }
+container_discard() {
+    docker rm --force "$PID" >/dev/null 2>&1 || true
+    docker volume rm "$PID" >/dev/null
+}
