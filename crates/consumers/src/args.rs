@@ -15,15 +15,15 @@ Examples:
   consumers 1 10000 --url ws://10.0.0.5:9000 --url ws://10.0.0.6:9000
   JWT_SECRET_FILE=secret consumers 1 100 --duration 60
 
-Each line `Received for (consumer101 to consumer103)*2: 6*[producer201.20902 says Hello 8]` is one message and
-how many instances have it; bodies that carry their send time (load runs) are counted in a line every few
-seconds instead. The first Ctrl-C or SIGTERM says goodbye to the server and prints the report, the second leaves
+Each line `Received for (consumer101 to consumer103)*2: 6*[producer201.20902 says Hello 8]` is one message and \
+how many instances have it; bodies that carry their send time (load runs) are counted in a line every few \
+seconds instead. The first Ctrl-C or SIGTERM says goodbye to the server and prints the report, the second leaves \
 at once; without an answer it takes 10 s at most. The last line is the sum:
   Totals: received N, missing M, duplicated D, out of order O
-received counts each number once; missing are numbers of a producer's run between the lowest and the highest
+received counts each number once; missing are numbers of a producer's run between the lowest and the highest \
 that an instance saw; duplicated are arrivals of a number that had arrived before.
 
-Exit code: 0 when nothing is missing, duplicated or beyond what could be judged, no instance was refused or told
+Exit code: 0 when nothing is missing, duplicated or beyond what could be judged, no instance was refused or told \
 to stay away, and each was connected at least once; else 1; 2 for bad usage.";
 
 /// Connects instances by the thousand and says what arrived, how fast, and what is missing

@@ -154,13 +154,14 @@ impl Fleet {
                 }
             }
             Event::Failed { who, failure, stopped } => {
-                self.status.on_failed(&failure, now);
                 if stopped {
                     self.status.on_stopped(&failure, || self.world.dialer.log_name(who), now);
+                } else {
+                    self.status.on_failed(&failure, now);
                 }
             }
             Event::Ended { who, end, stopped } => {
-                self.status.on_ended(&end, now);
+                self.status.on_ended(&end, stopped, now);
                 if stopped {
                     self.status.on_stopped(&end, || self.world.dialer.log_name(who), now);
                 }

@@ -24,8 +24,5 @@ async fn run(config: Config) -> anyhow::Result<Totals> {
     let shutdown = Shutdown::new();
     let mut signals = JoinSet::new();
     signals.spawn(on_signals(shutdown.clone()));
-    tokio::select! {
-        totals = consumers::run(config, shutdown) => Ok(totals?),
-        Some(Ok(Err(error))) = signals.join_next() => Err(error).context("signals cannot be handled"),
-    }
+    Ok(consumers::run(config, shutdown).await?)
 }

@@ -68,20 +68,23 @@ impl Status {
         format!("{} of {}", self.connected, self.total)
     }
 
+    /// An instance has its connection.
     pub(crate) fn on_connected(&mut self, now: Instant) -> Option<Line> {
         self.connected += 1;
         // The first time at once; one that flaps waits for its turn in `due`.
         self.full(now)
     }
 
-    pub(crate) fn on_ended(&mut self, end: &End, now: Instant) {
+    /// A connection ended; `stopped` when that is said by [`on_stopped`](Self::on_stopped).
+    pub(crate) fn on_ended(&mut self, end: &End, stopped: bool, now: Instant) {
         self.connected = self.connected.saturating_sub(1);
         self.said_connected = self.said_connected.min(self.connected);
-        if *end != End::Left {
+        if *end != End::Left && !stopped {
             self.dropped.add(end.to_string(), now);
         }
     }
 
+    /// A connect failed and will be tried again.
     pub(crate) fn on_failed(&mut self, failure: &Failure, now: Instant) {
         match failure {
             Failure::Local(cause) => self.local.add(cause.to_string(), now),
@@ -112,16 +115,16 @@ impl Status {
         if wanted(&self.local) {
             let (count, causes) = self.local.take(now);
             let text =
-                format!("This machine, not the server, stopped {count} connects, {connected} connected: {causes}");
+                format!("This machine, not the server, stopped {count} connects, {connected} connected now: {causes}");
             lines.push(Line::Warn(text));
         }
         if wanted(&self.failed) {
             let (count, causes) = self.failed.take(now);
-            lines.push(Line::Warn(format!("Could not connect {count} times, {connected} connected: {causes}")));
+            lines.push(Line::Warn(format!("Could not connect {count} times, {connected} connected now: {causes}")));
         }
         if wanted(&self.dropped) {
             let (count, causes) = self.dropped.take(now);
-            lines.push(Line::Warn(format!("Disconnected {count}, {connected} connected: {causes}")));
+            lines.push(Line::Warn(format!("Disconnected {count}, {connected} connected now: {causes}")));
         }
         if wanted(&self.refused) {
             let (count, causes) = self.refused.take(now);

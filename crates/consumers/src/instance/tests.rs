@@ -160,6 +160,19 @@ fn pauses_are_what_the_server_asked_for() {
     }
 }
 
+#[tokio::test]
+async fn only_connections_that_last_make_the_next_pause_short_again() {
+    for (lived, grows) in [(Duration::from_millis(900), true), (Duration::from_secs(1), false)] {
+        let mut rig = rig("--backoff-cap 1h");
+        let mut longest = Duration::ZERO;
+        for _ in 0..30 {
+            let end = End::Broken("connection reset".into());
+            longest = longest.max(rig.instance.on_end(&rig.world, end, lived).await.unwrap());
+        }
+        assert_eq!(longest > BACKOFF_FIRST, grows, "{lived:?}: {longest:?}");
+    }
+}
+
 #[test]
 fn an_instance_is_small() {
     let instance = Box::new(rig("").instance);

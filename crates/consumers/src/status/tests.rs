@@ -43,14 +43,14 @@ fn a_thousand_drops_are_one_line() {
     let now = Instant::now();
     let mut status = connected(1_000, now);
     for _ in 0..998 {
-        status.on_ended(&End::Broken("connection reset".into()), now);
+        status.on_ended(&End::Broken("connection reset".into()), false, now);
     }
-    status.on_ended(&End::closed(4001, ""), now);
-    status.on_ended(&End::Left, now);
+    status.on_ended(&End::closed(4001, ""), false, now);
+    status.on_ended(&End::Left, false, now);
     assert_eq!(status.due(now + GATHER - MS), []);
-    let line = "Disconnected 999, 0 of 1000 connected: 998 × connection reset, 1 × close 4001 token expired";
+    let line = "Disconnected 999, 0 of 1000 connected now: 998 × connection reset, 1 × close 4001 token expired";
     assert_eq!(texts(status.due(now + GATHER)), [line]);
-    status.on_ended(&End::Silent, now + GATHER);
+    status.on_ended(&End::Silent, false, now + GATHER);
     assert_eq!(status.due(now + GATHER * 2), [], "not again so soon");
     assert_eq!(texts(status.due(now + GATHER + SAY_EVERY)).len(), 1);
 }
@@ -59,7 +59,7 @@ fn a_thousand_drops_are_one_line() {
 fn all_back_after_a_drop_is_said_again() {
     let now = Instant::now();
     let mut status = connected(2, now);
-    status.on_ended(&End::Silent, now);
+    status.on_ended(&End::Silent, false, now);
     assert_eq!(status.on_connected(now + MS), None, "one that flaps waits for its turn");
     status.flush(now + MS);
     assert_eq!(texts(status.due(now + SAY_FULL_EVERY)), ["Connected 2 of 2"]);
@@ -71,15 +71,18 @@ fn local_causes_and_stops_have_lines_of_their_own() {
     let mut status = connected(3, now);
     status.on_failed(&Failure::Local(crate::limits::LocalCause::Descriptors), now);
     status.on_failed(&Failure::Other("connection refused".into()), now);
-    status.on_ended(&End::closed(4506, ""), now);
+    status.on_ended(&End::closed(4506, ""), true, now);
     status.on_stopped(&End::closed(4506, ""), || "consumer.consumer101.1".to_owned(), now);
     let lines = status.flush(now);
     assert!(matches!(lines.last(), Some(Line::Error(_))), "{lines:?}");
     let texts = texts(lines);
-    assert!(texts[0].starts_with("This machine, not the server, stopped 1 connects, 2 of 3 connected: 1 × no file"));
-    assert_eq!(texts[1], "Could not connect 1 times, 2 of 3 connected: 1 × connection refused");
+    assert_eq!(texts.len(), 3, "what stopped is not said twice: {texts:?}");
+    assert!(
+        texts[0].starts_with("This machine, not the server, stopped 1 connects, 2 of 3 connected now: 1 × no file")
+    );
+    assert_eq!(texts[1], "Could not connect 1 times, 2 of 3 connected now: 1 × connection refused");
     assert_eq!(
-        texts[3],
+        texts[2],
         "Stopped 1 for good (1 of 3), consumer.consumer101.1 first: 1 × close 4506 replaced by a newer connection"
     );
 }
@@ -89,7 +92,7 @@ fn a_server_that_invents_causes_fills_no_memory() {
     let now = Instant::now();
     let mut status = connected(100, now);
     for code in 3_000..3_100 {
-        status.on_ended(&End::Closed { code, window: None }, now);
+        status.on_ended(&End::Closed { code, window: None }, false, now);
     }
     assert_eq!(status.dropped.causes.len(), CAUSES + 1);
     assert!(texts(status.due(now + GATHER))[0].contains("92 × other causes"));
