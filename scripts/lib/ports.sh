@@ -23,7 +23,7 @@ claim_block() {
             [[ -d $owner ]] && continue
             rm -f "$claim"
         fi
-        ln -s "$dir" "$claim" 2>/dev/null || continue
+        ln -sn "$dir" "$claim" 2>/dev/null || continue
         for (( port = BLOCK; port < BLOCK + PORTS_BLOCK; port++ )); do
             if listens "$port"; then rm -f "$claim"; continue 2; fi
         done
@@ -36,7 +36,7 @@ claim_block() {
 keep_block() {
     CLAIMS=${TMPDIR:-/tmp}/push-gateway-ports-$(id -u)
     mkdir -p "$CLAIMS"
-    ln -s "$1" "$CLAIMS/$BLOCK" 2>/dev/null || true
+    ln -sn "$1" "$CLAIMS/$BLOCK" 2>/dev/null || true
 }
 
 release_block() { rm -f "${TMPDIR:-/tmp}/push-gateway-ports-$(id -u)/$1"; }
