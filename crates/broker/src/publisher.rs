@@ -140,7 +140,7 @@ type InFlight = FuturesUnordered<BoxFuture<'static, (u64, lapin::Result<Confirma
 /// One channel in confirm mode and what is in flight on it.
 ///
 /// Publishes are written while [`progress`](Self::progress) is polled, in the order of
-/// [`publish`](Self::publish). Dropping it drops what is in flight: ask [`abandon`](Self::abandon) first.
+/// [`publish`](Self::publish). Dropping it drops what is in flight: ask [`give_up`](Self::give_up) first.
 pub struct Publisher {
     link: Link,
     channel: Arc<Channel>,
@@ -212,7 +212,7 @@ impl Publisher {
     /// returns at once when nothing is in flight.
     ///
     /// # Errors
-    /// The channel cannot be used any more. What has not ended is counted by [`abandon`](Self::abandon).
+    /// The channel cannot be used any more. What has not ended is counted by [`lost`](Self::lost).
     ///
     /// # Cancel safety
     /// Safe: what it has seen stays in the publisher, and the next call goes on.
@@ -233,17 +233,22 @@ impl Publisher {
         Ok(self.outcomes.settle())
     }
 
-    /// Ends all that has not ended: what the broker has answered as it answered, the rest as unconfirmed; then it
-    /// closes the channel, for at most a second. After an error of [`progress`](Self::progress) it first collects,
-    /// for at most a second, what the broker had answered before the loss.
-    pub async fn abandon(mut self, lost: bool) -> Tally {
-        if lost {
-            let _ = timeout(LOSS_DRAIN, self.drain_all()).await;
-        } else {
-            // Dropping it would close it too, but in the background, where it meets the close of the connection.
-            let _ = timeout(CLOSE_TIMEOUT, self.channel.close(200, "OK".into())).await;
-        }
+    /// After an error of [`progress`](Self::progress): collects, for at most a second, what the broker had answered
+    /// before the loss, and ends the rest as unconfirmed.
+    pub async fn lost(mut self) -> Tally {
+        let _ = timeout(LOSS_DRAIN, self.drain_all()).await;
+        self.give_up()
+    }
+
+    /// Nobody waits any longer: ends as unconfirmed what the broker has not answered yet.
+    pub fn give_up(&mut self) -> Tally {
         self.outcomes.abandon()
+    }
+
+    /// Closes the channel, for at most a second. Dropping the publisher closes it too, but in the background, where it
+    /// may meet the close of the connection.
+    pub async fn close(self) {
+        let _ = timeout(CLOSE_TIMEOUT, self.channel.close(200, "OK".into())).await;
     }
 
     async fn drain_all(&mut self) {
@@ -261,7 +266,9 @@ impl Publisher {
         } else if self.link.is_blocked() {
             self.last_completion = now;
         } else if now.duration_since(self.last_completion) >= self.options.confirm_timeout {
-            return Err(self.fail(PublishError::Stuck(self.options.confirm_timeout)));
+            let stuck = PublishError::Stuck(self.options.confirm_timeout);
+            self.link.suspect(&stuck);
+            return Err(stuck);
         }
         Ok(())
     }
@@ -272,19 +279,11 @@ impl Publisher {
             self.last_completion = Instant::now();
             match completion(result) {
                 Ok(completion) => self.outcomes.completed(number, completion),
-                // The first one names the cause, later ones may just say that the channel is closed.
-                Err(error) => lost = lost.or(Some(error)),
+                Err(error) => lost = Some(error),
             }
         }
-        match lost {
-            Some(error) => Err(self.fail(error.into())),
-            None => Ok(()),
-        }
-    }
-
-    fn fail(&self, error: PublishError) -> PublishError {
-        self.link.suspect(&error);
-        error
+        // The link learns of it by an event of the connection, which names the cause; here it may be just "closed".
+        lost.map_or(Ok(()), |error| Err(error.into()))
     }
 }
 

@@ -66,8 +66,13 @@ impl Producer {
             None => self.load().await,
         }
         while self.undecided() > 0 && self.progress().await == Next::Continue {}
+        self.give_up();
         if let Some(publisher) = self.publisher.take() {
-            self.count(publisher.abandon(false).await);
+            let shutdown = self.shared.shutdown;
+            tokio::select! {
+                () = publisher.close() => {}
+                () = shutdown.forced() => {}
+            }
         }
     }
 
@@ -77,8 +82,13 @@ impl Producer {
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         for number in 1..=self.shared.config.count.unwrap_or(u64::MAX) {
             let tick = shutdown.token().run_until_cancelled_owned(ticks.tick()).await;
+            let due = Instant::now();
             if tick.is_none() || self.ready().await == Next::Stop {
                 return;
+            }
+            if due.elapsed() > period {
+                // The broker was away: the next message keeps its distance to this one.
+                ticks.reset();
             }
             self.round(number).await;
         }
@@ -90,11 +100,7 @@ impl Producer {
         self.send(number).await;
         info!("Confirming");
         while self.undecided() > 0 && self.progress().await == Next::Continue {}
-        if self.undecided() > 0
-            && let Some(publisher) = self.publisher.take()
-        {
-            self.count(publisher.abandon(false).await);
-        }
+        self.give_up();
         let tally = self.take_tally();
         if tally.is_all_confirmed() {
             info!("OK");
@@ -216,9 +222,17 @@ impl Producer {
     /// The link says what happened and reconnects.
     async fn lost(&mut self) -> Next {
         if let Some(publisher) = self.publisher.take() {
-            self.count(publisher.abandon(true).await);
+            self.count(publisher.lost().await);
         }
         Next::Stop
+    }
+
+    /// Ends what is undecided still; nothing is after a normal round.
+    fn give_up(&mut self) {
+        if let Some(publisher) = &mut self.publisher {
+            let tally = publisher.give_up();
+            self.count(tally);
+        }
     }
 
     fn undecided(&self) -> usize {

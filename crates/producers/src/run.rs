@@ -56,17 +56,24 @@ pub async fn run(config: Config, shutdown: Shutdown) -> Result<Totals, RunError>
             shutdown.begin();
         });
     }
-    while let Some(ended) = producers.join_next().await {
-        ended?;
-    }
+    all(&mut producers).await?;
     side.shutdown().await;
     stop_links.cancel();
-    while let Some(ended) = links.join_next().await {
-        ended?;
+    tokio::select! {
+        ended = all(&mut links) => ended?,
+        () = shared.shutdown.forced() => links.shutdown().await,
     }
     let totals = shared.counters.get();
     info!("Totals: {totals}");
     Ok(totals)
+}
+
+/// Waits for all tasks; a panic in one of them ends the run.
+async fn all(tasks: &mut JoinSet<()>) -> Result<(), JoinError> {
+    while let Some(ended) = tasks.join_next().await {
+        ended?;
+    }
+    Ok(())
 }
 
 fn open_link(config: &Config, links: &mut JoinSet<()>, stop: &CancellationToken) -> Link {

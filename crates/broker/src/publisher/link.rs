@@ -185,10 +185,11 @@ impl LinkDriver {
         let mut blocked: Option<(String, Instant)> = None;
         loop {
             tokio::select! {
+                biased;
                 event = events.next() => match event {
                     Some(Event::ConnectionBlocked(reason)) => blocked = Some((reason, Instant::now())),
                     Some(Event::ConnectionUnblocked) => blocked = None,
-                    Some(Event::Error(error)) => return error.to_string(),
+                    Some(Event::Error(error)) => return PublishError::from(error).to_string(),
                     Some(_) => {}
                     None => return "the connection is gone".to_owned(),
                 },
