@@ -141,7 +141,7 @@ pub struct UpgradeArgs {
     pub max_heads: u32,
 
     /// Upgrades with a valid token that may be in progress at the broker; beyond, 503 at once
-    #[arg(long, value_name = "N", default_value = "1024", value_parser = clap::value_parser!(u32).range(1..=COUNT_LIMIT))]
+    #[arg(long, value_name = "N", default_value = "16384", value_parser = clap::value_parser!(u32).range(1..=COUNT_LIMIT))]
     pub max_upgrades: u32,
 }
 

@@ -5,6 +5,8 @@ use std::{
     sync::atomic::{AtomicU64, Ordering},
 };
 
+use crate::accept::Served;
+
 /// Counters of the whole process; each only grows.
 #[derive(Debug, Default)]
 pub(crate) struct Counts {
@@ -27,27 +29,30 @@ pub struct Summary {
     pub rejected: u64,
     /// Sessions that were still open when the time for the drain was over.
     pub cut_off: u64,
+    /// Connections whose task panicked; each is in the log.
+    pub panicked: u64,
 }
 
 impl Counts {
-    pub(crate) fn summary(&self, cut_off: u64) -> Summary {
+    pub(crate) fn summary(&self, served: &Served) -> Summary {
         let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         Summary {
             sessions: get(&self.sessions),
-            refused: get(&self.refused),
+            refused: get(&self.refused) + served.turned_away,
             delivered: get(&self.delivered),
             rejected: get(&self.rejected),
-            cut_off,
+            cut_off: served.cut_off as u64,
+            panicked: served.panicked,
         }
     }
 }
 
 impl fmt::Display for Summary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { sessions, refused, delivered, rejected, cut_off } = self;
+        let Self { sessions, refused, delivered, rejected, cut_off, panicked } = self;
         write!(
             f,
-            "Totals: sessions {sessions}, refused {refused}, delivered {delivered}, rejected {rejected}, cut off {cut_off}"
+            "Totals: sessions {sessions}, refused {refused}, delivered {delivered}, rejected {rejected}, cut off {cut_off}, panicked {panicked}"
         )
     }
 }

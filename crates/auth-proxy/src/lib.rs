@@ -80,7 +80,7 @@ pub async fn run(config: Config, listener: TcpListener, shutdown: Shutdown) -> R
         () = mailboxes.close(for_broker) => {}
         () = shutdown.forced() => {}
     }
-    let summary = gateway.counts().summary(served.cut_off as u64);
+    let summary = gateway.counts().summary(&served);
     info!("{summary}");
     Ok(summary)
 }

@@ -7,9 +7,9 @@ use anyhow::Context;
 use auth_proxy::accept;
 use auth_proxy::args::{Args, ENV_PREFIX};
 use auth_proxy::config::Config;
-use service::cli;
 use service::shutdown::{Shutdown, on_signals};
 use service::telemetry;
+use service::{cli, descriptors};
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 
@@ -21,6 +21,8 @@ fn main() -> ExitCode {
         Err(error) => cli::exit_with(&cli::usage_error(error)),
     };
     telemetry::init(&log);
+    // A socket each; what is short is seen by the accept loop, which then pauses and says so.
+    descriptors::raise(u64::MAX);
     match serve(config) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

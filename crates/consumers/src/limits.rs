@@ -6,7 +6,7 @@ use std::fmt;
 use std::io;
 
 use nix::errno::Errno;
-use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use service::descriptors::{self, Limit};
 
 use crate::config::Config;
 
@@ -40,9 +40,11 @@ impl LocalCause {
 impl fmt::Display for LocalCause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Descriptors => match getrlimit(Resource::RLIMIT_NOFILE) {
-                Ok((soft, _)) => write!(f, "no file descriptor left (EMFILE, this process may have {soft})"),
-                Err(_) => f.write_str("no file descriptor left (EMFILE)"),
+            Self::Descriptors => match descriptors::limit() {
+                Some(Limit { soft, .. }) => {
+                    write!(f, "no file descriptor left (EMFILE, this process may have {soft})")
+                }
+                None => f.write_str("no file descriptor left (EMFILE)"),
             },
             Self::DescriptorsOfMachine => f.write_str("no file descriptor left on this machine (ENFILE)"),
             Self::Ports => match local_ports() {
@@ -61,22 +63,11 @@ impl fmt::Display for LocalCause {
 #[must_use]
 pub fn prepare(config: &Config) -> Vec<String> {
     let needed = config.total().saturating_add(DESCRIPTORS_BESIDE);
-    descriptors_short(needed, &raise_descriptors(needed)).into_iter().chain(ports_short(config)).collect()
+    descriptors_short(needed, descriptors::raise(needed)).into_iter().chain(ports_short(config)).collect()
 }
 
-/// The limit of descriptors after raising it, if it could be read.
-fn raise_descriptors(needed: u64) -> Option<(u64, u64)> {
-    let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE).ok()?;
-    let wanted = needed.min(hard);
-    // A refusal leaves the old limit, and the warning then says that number.
-    if wanted > soft && setrlimit(Resource::RLIMIT_NOFILE, wanted, hard).is_ok() {
-        return Some((wanted, hard));
-    }
-    Some((soft, hard))
-}
-
-fn descriptors_short(needed: u64, limit: &Option<(u64, u64)>) -> Option<String> {
-    let (soft, hard) = limit.filter(|(soft, _)| *soft < needed)?;
+fn descriptors_short(needed: u64, limit: Option<Limit>) -> Option<String> {
+    let Limit { soft, hard } = limit.filter(|limit| limit.soft < needed)?;
     Some(format!(
         "this process may have {soft} file descriptors (hard limit {hard}) and needs some {needed}; \
          raise it with `ulimit -n {needed}` or start fewer instances"
@@ -121,10 +112,10 @@ mod tests {
 
     #[test]
     fn the_warning_says_what_is_there_and_what_is_needed() {
-        let warning = descriptors_short(1_064, &Some((512, 1_024))).unwrap();
+        let warning = descriptors_short(1_064, Some(Limit { soft: 512, hard: 1_024 })).unwrap();
         for number in ["512", "1024", "1064"] {
             assert!(warning.contains(number), "{warning}");
         }
-        assert_eq!(descriptors_short(1_064, &Some((1_064, 4_096))), None);
+        assert_eq!(descriptors_short(1_064, Some(Limit { soft: 1_064, hard: 4_096 })), None);
     }
 }

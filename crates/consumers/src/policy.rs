@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::fmt;
 use std::time::{Duration, SystemTime};
 
-use protocol::close::{CloseCode, Duty, duty_of};
+use protocol::close::{CloseCode, Duty, RetryWindow, duty_of};
 
 use crate::limits::LocalCause;
 
@@ -15,9 +15,6 @@ pub(crate) const STABLE_AFTER: Duration = Duration::from_secs(1);
 /// However long a server asks to be left alone. A typing error in a header must not park a load test
 /// until tomorrow.
 const SERVER_WAIT_MAX: Duration = Duration::from_secs(300);
-
-/// What the window of a drain looks like in the reason of close code 4002: `retry after 500-3000 ms`.
-const WINDOW_PREFIX: &str = "retry after ";
 
 /// Why no connection came about. Displays as a cause that many instances can share.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -157,11 +154,8 @@ pub(crate) fn retry_after(value: &str, now: SystemTime) -> Option<Duration> {
 }
 
 fn drain_window(reason: &str) -> Option<(Duration, Duration)> {
-    let (_, rest) = reason.split_once(WINDOW_PREFIX)?;
-    let (earliest, rest) = rest.split_once('-')?;
-    let (latest, _) = rest.split_once(" ms")?;
-    let [earliest, latest] = [earliest, latest].map(|text| text.trim().parse().ok().map(Duration::from_millis));
-    Some((earliest?, latest?)).filter(|(earliest, latest)| earliest <= latest)
+    let RetryWindow { min_ms, max_ms } = RetryWindow::from_reason(reason)?;
+    Some((Duration::from_millis(min_ms), Duration::from_millis(max_ms)))
 }
 
 #[cfg(test)]

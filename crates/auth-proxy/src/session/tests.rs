@@ -5,7 +5,7 @@ use futures::StreamExt;
 use tokio::{
     io::{AsyncReadExt, DuplexStream},
     sync::mpsc,
-    task::JoinHandle,
+    task::JoinSet,
 };
 use tokio_tungstenite::{WebSocketStream, tungstenite::protocol::Role};
 
@@ -51,7 +51,7 @@ struct Fixture {
     did: Arc<Mutex<Vec<Did>>>,
     replaced: CancellationToken,
     drain: CancellationToken,
-    session: JoinHandle<End>,
+    session: JoinSet<End>,
     client: DuplexStream,
 }
 
@@ -80,7 +80,9 @@ async fn session(pipe_bytes: usize, lifetime: Duration) -> Fixture {
     };
     let mailbox = TestMailbox { incoming: receiver, did: Arc::clone(&did) };
     let session = Session::new(Wire::new(server, &[]).await, mailbox, Arc::new(terms), particulars);
-    Fixture { incoming, did, replaced, drain, session: tokio::spawn(session.run()), client }
+    let mut running = JoinSet::new();
+    running.spawn(session.run());
+    Fixture { incoming, did, replaced, drain, session: running, client }
 }
 
 impl Fixture {
@@ -93,6 +95,10 @@ impl Fixture {
     fn did(&self) -> Vec<Did> {
         self.did.lock().unwrap().clone()
     }
+}
+
+async fn ended(session: &mut JoinSet<End>) -> End {
+    session.join_next().await.unwrap().unwrap()
 }
 
 async fn client(pipe: DuplexStream) -> WebSocketStream<DuplexStream> {
@@ -125,7 +131,7 @@ async fn what_is_written_is_acked_in_order_and_nothing_else() {
     }
     client.close(None).await.unwrap();
     while client.next().await.is_some() {}
-    assert!(matches!(fixture.session.await.unwrap(), End::Closed(None)));
+    assert!(matches!(ended(&mut fixture.session).await, End::Closed(None)));
     let did = fixture.did.lock().unwrap().clone();
     let settled: Vec<u64> = did
         .iter()
@@ -148,16 +154,16 @@ async fn a_body_that_is_not_yet_with_the_kernel_is_not_acked() {
     assert_eq!(fixture.did(), []);
     fixture.replaced.cancel();
     drop(fixture.client);
-    assert!(matches!(fixture.session.await.unwrap(), End::Replaced | End::Gone(_)));
+    assert!(matches!(ended(&mut fixture.session).await, End::Replaced | End::Gone(_)));
     assert_eq!(*fixture.did.lock().unwrap(), [Did::Left], "half a message is no message");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_peer_that_does_not_read_is_closed_with_4003_after_the_write_timeout() {
-    let fixture = session(1024, LIFETIME).await;
+    let mut fixture = session(1024, LIFETIME).await;
     let start = Instant::now();
     fixture.deliver(1, 100_000).await;
-    assert!(matches!(fixture.session.await.unwrap(), End::DoesNotRead));
+    assert!(matches!(ended(&mut fixture.session).await, End::DoesNotRead));
     let took = start.elapsed();
     assert!((30 * S..=30 * S + 3 * S).contains(&took), "{took:?}");
     assert_eq!(*fixture.did.lock().unwrap(), [Did::Left]);
@@ -165,9 +171,9 @@ async fn a_peer_that_does_not_read_is_closed_with_4003_after_the_write_timeout()
 
 #[tokio::test(start_paused = true)]
 async fn a_peer_that_does_not_answer_pings_is_closed_with_4004() {
-    let fixture = session(64 * 1024, LIFETIME).await;
+    let mut fixture = session(64 * 1024, LIFETIME).await;
     let start = Instant::now();
-    assert!(matches!(fixture.session.await.unwrap(), End::NoPong));
+    assert!(matches!(ended(&mut fixture.session).await, End::NoPong));
     assert!(start.elapsed() <= 25 * S + 10 * S + 3 * S, "{:?}", start.elapsed());
 }
 
@@ -184,15 +190,15 @@ async fn a_peer_that_answers_pings_stays() {
         }
     }
     assert!((24..=26).contains(&pings), "{pings} pings in 600 s");
-    assert!(!fixture.session.is_finished());
+    assert!(fixture.session.try_join_next().is_none());
 }
 
 #[tokio::test(start_paused = true)]
 async fn expiry_ends_a_session_also_when_the_peer_does_not_read() {
-    let fixture = session(1024, 5 * S).await;
+    let mut fixture = session(1024, 5 * S).await;
     let start = Instant::now();
     fixture.deliver(1, 100_000).await;
-    assert!(matches!(fixture.session.await.unwrap(), End::Expired));
+    assert!(matches!(ended(&mut fixture.session).await, End::Expired));
     assert!((5 * S..=8 * S).contains(&start.elapsed()), "{:?}", start.elapsed());
     assert_eq!(*fixture.did.lock().unwrap(), [Did::Left]);
 }
@@ -210,7 +216,7 @@ async fn the_mailbox_is_left_before_the_client_is_told() {
             assert!(protocol::close::RetryWindow::from_reason(&reason).is_some(), "{reason}");
         }
         while client.next().await.is_some() {}
-        fixture.session.await.unwrap();
+        ended(&mut fixture.session).await;
     }
 }
 
@@ -223,7 +229,7 @@ async fn a_body_above_the_limit_is_rejected_and_the_next_one_arrives() {
     assert_eq!(client.next().await.unwrap().unwrap().len(), 1024 * 1024);
     client.close(None).await.unwrap();
     while client.next().await.is_some() {}
-    fixture.session.await.unwrap();
+    ended(&mut fixture.session).await;
     let expected = [Did::Settled(vec![1], Outcome::Reject), Did::Settled(vec![2], Outcome::Ack), Did::Left];
     assert_eq!(*fixture.did.lock().unwrap(), expected);
 }
