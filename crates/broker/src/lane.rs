@@ -132,7 +132,7 @@ impl Lane {
             let mut troubles = self.link.troubles();
             match timeout(self.timing.request_timeout, connection.create_channel()).await {
                 Ok(Ok(channel)) => {
-                    let live = Live::new(channel, self.timing.request_timeout);
+                    let live = Live::new(connection.clone(), channel, self.timing.request_timeout);
                     let seats = self.begin(live.clone()).await;
                     if !first {
                         info!("Lane {} is rebuilt; putting back {} subscriptions", self.id, seats.len());

@@ -11,7 +11,7 @@ use std::{
 };
 
 use lapin::{
-    Channel,
+    Channel, Connection,
     options::{BasicAckOptions, BasicNackOptions},
 };
 use tokio::{
@@ -34,6 +34,7 @@ static GENERATIONS: AtomicU64 = AtomicU64::new(1);
 pub(crate) struct Live {
     pub(crate) generation: u64,
     pub(crate) channel: Channel,
+    connection: Arc<Connection>,
     pub(crate) dead: CancellationToken,
     ledger: Mutex<Ledger>,
     flushes: AtomicU64,
@@ -45,10 +46,11 @@ pub(crate) struct Live {
 }
 
 impl Live {
-    pub(crate) fn new(channel: Channel, write_timeout: Duration) -> Arc<Self> {
+    pub(crate) fn new(connection: Arc<Connection>, channel: Channel, write_timeout: Duration) -> Arc<Self> {
         Arc::new(Self {
             generation: GENERATIONS.fetch_add(1, Ordering::Relaxed),
             channel,
+            connection,
             dead: CancellationToken::new(),
             ledger: Mutex::default(),
             flushes: AtomicU64::new(0),
@@ -60,13 +62,14 @@ impl Live {
     }
 
     pub(crate) fn is_alive(&self) -> bool {
-        !self.dead.is_cancelled() && self.channel.status().connected()
+        // A connection that breaks says so before its channels do.
+        !self.dead.is_cancelled() && self.connection.status().connected() && self.channel.status().connected()
     }
 
     /// Ends this life. A channel that the broker still holds is closed, so that it requeues what it had out on it.
     pub(crate) async fn end(&self) {
         self.dead.cancel();
-        if self.channel.status().connected() {
+        if self.connection.status().connected() && self.channel.status().connected() {
             let _ = timeout(CLOSE_TIMEOUT, self.channel.close(200, "lane ends".into())).await;
         }
     }

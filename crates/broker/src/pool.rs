@@ -86,7 +86,7 @@ impl Pool {
             place.windows += window;
             return Ok(place.lane.clone());
         }
-        if places.lanes.len() >= self.lanes_max {
+        if places.lanes.len() >= self.lanes_max.min(self.channels_max()) {
             return Err(LanesFull);
         }
         places.next_id += 1;
@@ -94,6 +94,12 @@ impl Pool {
         places.lanes.push(Place { lane: lane.clone(), windows: window });
         self.tasks.spawn(lane.clone().supervise());
         Ok(lane)
+    }
+
+    /// How many channels the connection carries, as the broker has it; 2,047 is its default.
+    fn channels_max(&self) -> usize {
+        let negotiated = self.link.current().map(|connection| connection.configuration().channel_max());
+        negotiated.filter(|channels| *channels > 0).map_or(usize::MAX, usize::from)
     }
 
     /// Gives up a place. One empty lane is kept for the next subscription; others are closed.

@@ -5,26 +5,27 @@
 //!
 //! - [`Link`]: a connection that is there again after each loss, shared by many publishers.
 //! - [`Publisher`]: one channel of it, with a sliding window of publishes in flight.
+//! - `drain`: what has completed, and nothing that completed earlier left out.
 //! - `outcomes`: which publish ended how, as arithmetic without a broker.
 
+mod drain;
 mod link;
 mod outcomes;
 
 use std::fmt;
 use std::ops::AddAssign;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 use futures::future::BoxFuture;
-use futures::stream::{FuturesUnordered, StreamExt as _};
+use futures::stream::FuturesUnordered;
 use lapin::options::BasicPublishOptions;
 use lapin::types::{AMQPValue, FieldTable, ShortString};
 use lapin::{BasicProperties, Channel, Confirmation};
 use protocol::names::{EXCHANGE_DIRECT, RoutingKey};
 use tokio::time::{Instant, sleep_until, timeout};
 
+use drain::drain;
 pub use link::{Link, LinkDriver, link};
 use outcomes::{Completion, Outcomes};
 
@@ -307,51 +308,6 @@ fn completion(result: lapin::Result<Confirmation>) -> lapin::Result<Completion> 
         (id, message.delivery.routing_key.to_string())
     });
     Ok(Completion { acked, carried })
-}
-
-/// Waits for a completion and returns it with *all* that completed before it, which [`Outcomes`] relies on.
-///
-/// lapin resolves the confirms of a channel on one thread, each fully (value stored, waker called) before the
-/// next, and a waker puts its future into the queue of ready ones. So when a completion is seen, all earlier ones
-/// are in that queue, and an empty queue means that all are out. `poll_next` says `Pending` for an empty queue, but
-/// also, to be fair to other tasks, when it has polled as many futures as there are; in that case it wakes the task
-/// first, which the waker given to it notices, and it is asked again.
-///
-/// # Cancel safety
-/// Safe: what it took out it returns in the same poll.
-async fn drain<T>(in_flight: &mut FuturesUnordered<BoxFuture<'static, T>>) -> Vec<T> {
-    std::future::poll_fn(|context| {
-        let noticing = Arc::new(NoticingWaker { woken: AtomicBool::new(false), task: context.waker().clone() });
-        let waker = Waker::from(Arc::clone(&noticing));
-        let mut inner = Context::from_waker(&waker);
-        let mut ready = Vec::new();
-        loop {
-            match in_flight.poll_next_unpin(&mut inner) {
-                Poll::Ready(Some(item)) => ready.push(item),
-                Poll::Ready(None) => return Poll::Ready(ready),
-                Poll::Pending if noticing.woken.swap(false, Ordering::SeqCst) => {}
-                Poll::Pending if ready.is_empty() => return Poll::Pending,
-                Poll::Pending => return Poll::Ready(ready),
-            }
-        }
-    })
-    .await
-}
-
-struct NoticingWaker {
-    woken: AtomicBool,
-    task: Waker,
-}
-
-impl Wake for NoticingWaker {
-    fn wake(self: Arc<Self>) {
-        self.wake_by_ref();
-    }
-
-    fn wake_by_ref(self: &Arc<Self>) {
-        self.woken.store(true, Ordering::SeqCst);
-        self.task.wake_by_ref();
-    }
 }
 
 #[cfg(test)]

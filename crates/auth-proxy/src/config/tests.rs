@@ -56,7 +56,7 @@ fn defaults() {
     assert_eq!((config.head_timeout, config.broker_timeout), (seconds(10), seconds(30)));
     assert_eq!((config.close_timeout, config.drain_timeout), (seconds(2), seconds(8)));
     assert_eq!((config.ack_interval, config.heartbeat), (Duration::from_millis(20), seconds(10)));
-    assert_eq!((config.max_upgrades, config.max_heads), (1024, 16 * 1024));
+    assert_eq!((config.max_upgrades, config.max_heads), (16 * 1024, 16 * 1024));
     assert_eq!((config.max_lanes, config.declare_channels), (1024, 16));
     assert!(!config.log_messages);
 }
