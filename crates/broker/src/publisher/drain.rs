@@ -88,6 +88,27 @@ mod tests {
         }
     }
 
+    /// `poll_next` yields once two futures were woken while it polled them, as lapin's thread may do, although more are
+    /// ready behind them.
+    #[tokio::test]
+    async fn a_yield_is_not_taken_for_an_empty_queue() {
+        let woken_while_polled = || {
+            let mut polled = false;
+            std::future::poll_fn(move |context| {
+                if !std::mem::replace(&mut polled, true) {
+                    context.waker().wake_by_ref();
+                }
+                Poll::<usize>::Pending
+            })
+        };
+        let mut in_flight = FuturesUnordered::<BoxFuture<'static, usize>>::new();
+        in_flight.push(std::future::ready(1).boxed());
+        in_flight.push(woken_while_polled().boxed());
+        in_flight.push(woken_while_polled().boxed());
+        in_flight.push(std::future::ready(2).boxed());
+        assert_eq!(drain(&mut in_flight).await, [1, 2]);
+    }
+
     #[tokio::test]
     async fn a_drain_that_is_dropped_loses_nothing() {
         let mut in_flight = FuturesUnordered::<BoxFuture<'static, usize>>::new();
