@@ -1,0 +1,22 @@
+//! End to end: the programs on a real RabbitMQ. One binary, so that there is one link; a module per subject.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "all of it is test code"
+)]
+
+mod faults;
+mod giving_up;
+mod sharing;
+mod takeover;
+
+use protocol::names::Address;
+
+/// The mailbox of a consumer of the default client, first instance.
+fn queue(consumer: &str) -> String {
+    let address = Address { client: "consumer".into(), consumer: consumer.into(), instance: "1".into() };
+    address.queue().expect("a name that fits").to_string()
+}
