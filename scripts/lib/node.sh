@@ -63,6 +63,7 @@ node_environment() {
 }
 
 native_prepare() {
+    umask 077
     mkdir -p "$DIR/home" "$DIR/data" "$DIR/log" "$DIR/conf.d"
     chmod 700 "$DIR"
     if [[ ! -s $DIR/home/.erlang.cookie ]]; then
