@@ -37,6 +37,9 @@ use crate::{
 
 /// What a client may send before it has its 101; more than that it waits with.
 const EARLY_BYTES_MAX: usize = 4 * 1024;
+/// How long an upgrade waits for a broker connection: a proxy that has just started, or a connection that is made anew,
+/// should cost a client no refusal.
+const BLINK: Duration = Duration::from_secs(2);
 /// Beyond any token worth honouring to the second, and far from overflowing a clock.
 const SESSION_MAX: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 
@@ -131,7 +134,7 @@ impl Gateway {
         queue: &QueueName,
         identity: &Identity,
     ) -> Result<(Subscription, CancellationToken), Refusal> {
-        if !self.mailboxes.is_up() {
+        if timeout(BLINK.min(self.broker_timeout), self.mailboxes.up()).await.is_err() {
             return Err(Refusal::BrokerAway);
         }
         let key = RoutingKey::new(&identity.consumer).map_err(|_| Refusal::NameTooLong)?;

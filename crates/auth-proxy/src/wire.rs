@@ -44,6 +44,8 @@ const CLIENT_MESSAGE_BYTES_MAX: usize = 64 * 1024;
 pub(crate) struct Wire<S> {
     socket: WebSocketStream<Watched<S>>,
     unflushed: usize,
+    /// The client closed; what remains is the answer, behind whatever waited.
+    closed_by_client: bool,
 }
 
 /// What the wire brings.
@@ -68,7 +70,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Wire<S> {
             .max_frame_size(Some(CLIENT_MESSAGE_BYTES_MAX));
         let watched = Watched { stream, took_at: Instant::now() };
         let socket = WebSocketStream::from_partially_read(watched, leftover.to_vec(), Role::Server, Some(config)).await;
-        Self { socket, unflushed: 0 }
+        Self { socket, unflushed: 0, closed_by_client: false }
     }
 
     /// Bytes that wait for a flush.
@@ -120,12 +122,20 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Wire<S> {
                     return Poll::Ready(WireEvent::Flushed);
                 }
                 Poll::Ready(Err(error)) => return Poll::Ready(WireEvent::Broken(error)),
+                // The library takes a read at this point for the end, and the answer would never go out.
+                Poll::Pending if self.closed_by_client => return Poll::Pending,
                 Poll::Pending => {}
             }
         }
         match ready!(Pin::new(&mut self.socket).poll_next(cx)) {
             None => Poll::Ready(WireEvent::Frame(None)),
-            Some(Ok(message)) => Poll::Ready(WireEvent::Frame(Some(message))),
+            Some(Ok(message)) => {
+                if message.is_close() {
+                    self.closed_by_client = true;
+                    self.unflushed += message.len() + 2;
+                }
+                Poll::Ready(WireEvent::Frame(Some(message)))
+            }
             Some(Err(error)) => Poll::Ready(WireEvent::Broken(error)),
         }
     }

@@ -28,7 +28,7 @@ use lapin::{
 use service::backoff::Backoff;
 use tokio::{
     sync::{oneshot, watch},
-    time::{sleep, timeout},
+    time::{Instant, sleep, timeout},
 };
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
@@ -45,9 +45,11 @@ use crate::{
 
 /// How many subscriptions of a lane are probed at once after an outage; the broker's own limit is near.
 const RESUME_CONCURRENCY: usize = 8;
-/// Pauses of a lane or a subscription that could not be restored although the broker answers.
+/// Pauses of a subscription that could not be restored although the broker answers.
 const RETRY_FIRST: Duration = Duration::from_millis(50);
 const RETRY_CAP: Duration = Duration::from_secs(5);
+/// Pauses of a lane whose channel dies although its connection is well: short, since everybody on it waits.
+const REBUILD_CAP: Duration = Duration::from_secs(1);
 
 /// One shared channel and who sits on it.
 pub(crate) struct Lane {
@@ -126,12 +128,13 @@ impl Lane {
     }
 
     async fn live_on(&self) {
-        let mut backoff = Backoff::new(RETRY_FIRST, RETRY_CAP);
+        let mut backoff = Backoff::new(RETRY_FIRST, REBUILD_CAP);
         let mut first = true;
         while let Some(connection) = self.link.up().await {
             let mut troubles = self.link.troubles();
             match timeout(self.timing.request_timeout, connection.create_channel()).await {
                 Ok(Ok(channel)) => {
+                    let born = Instant::now();
                     let live = Live::new(connection.clone(), channel, self.timing.request_timeout);
                     let seats = self.begin(live.clone()).await;
                     if !first {
@@ -152,10 +155,11 @@ impl Lane {
                     live.end().await;
                     warn!("Lane {} lost its channel; what was not acked comes again", self.id);
                     first = false;
+                    if born.elapsed() > REBUILD_CAP {
+                        backoff.reset();
+                    }
                     if connection.status().connected() {
                         sleep(backoff.next()).await;
-                    } else {
-                        backoff.reset();
                     }
                 }
                 failed => {

@@ -84,7 +84,7 @@ async fn a_session_ends(token_ttl: Duration, end: impl AsyncFnOnce(&Proxy, Clien
     let dial = || Dial::to(proxy.addr()).receive_buffer(4096);
     let token = tokens::token_for(LEAVER, token_ttl);
     let leaver = dial().token(&token).connect().await;
-    let bodies: Vec<String> = (0..40).map(|number| format!("{number:<LARGE$}")).collect();
+    let bodies: Vec<String> = (0..40).map(|number| format!("{number}{}", " ".repeat(LARGE))).collect();
     others
         .check(&vhost, async {
             let publisher = vhost.publisher().await;

@@ -241,3 +241,18 @@ async fn a_lost_mailbox_ends_the_session_with_1011() {
     fixture.incoming.send(Incoming::Lost("gone".to_owned())).await.unwrap();
     assert_eq!(close_code(&mut client).await.0, 1011);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_client_that_closes_in_the_middle_of_a_message_gets_its_answer() {
+    let mut fixture = session(1024, LIFETIME).await;
+    fixture.deliver(1, 100_000).await;
+    let mut client = client(std::mem::replace(&mut fixture.client, tokio::io::duplex(1).0)).await;
+    client.close(None).await.unwrap();
+    let mut answered = false;
+    while let Some(message) = client.next().await {
+        answered |= message.is_ok_and(|message| message.is_close());
+    }
+    assert!(answered);
+    assert!(matches!(ended(&mut fixture.session).await, End::Closed(None)));
+    assert_eq!(fixture.did(), [Did::Left]);
+}
