@@ -8,10 +8,16 @@
     reason = "all of it is test code"
 )]
 
+mod bodies;
+mod contract;
 mod faults;
 mod giving_up;
+mod identities;
+mod refusals;
 mod sharing;
+mod stopping;
 mod takeover;
+mod totals;
 
 use protocol::names::Address;
 
