@@ -246,7 +246,10 @@ async fn a_lost_mailbox_ends_the_session_with_1011() {
 async fn a_client_that_closes_in_the_middle_of_a_message_gets_its_answer() {
     let mut fixture = session(1024, LIFETIME).await;
     fixture.deliver(1, 100_000).await;
-    let mut client = client(std::mem::replace(&mut fixture.client, tokio::io::duplex(1).0)).await;
+    let mut seen = vec![0; 500];
+    fixture.client.read_exact(&mut seen).await.unwrap();
+    let pipe = std::mem::replace(&mut fixture.client, tokio::io::duplex(1).0);
+    let mut client = WebSocketStream::from_partially_read(pipe, seen, Role::Client, None).await;
     client.close(None).await.unwrap();
     let mut answered = false;
     while let Some(message) = client.next().await {
