@@ -1,1 +1,0 @@
-//! Benchmarks of the path of a delivery: everything is under `benches/`.
