@@ -193,9 +193,13 @@ async fn beside(runner: u32) -> Node {
 }
 
 async fn started(dir: PathBuf, owner: Option<u32>) -> Guard {
-    let script = script();
-    let started = spawn_blocking(move || Guard::start(&script, &dir, owner)).await.expect("no panic");
-    started.unwrap_or_else(|said| panic!("no broker: {said}"))
+    let (script, place) = (script(), dir.clone());
+    let started = spawn_blocking(move || Guard::start(&script, &place, owner)).await.expect("no panic");
+    started.unwrap_or_else(|said| {
+        // With a log in it, it stays.
+        let _ = fs::remove_dir(&dir);
+        panic!("no broker: {said}")
+    })
 }
 
 fn script() -> PathBuf {

@@ -9,10 +9,12 @@
 )]
 
 mod bodies;
+mod cold_start;
 mod contract;
 mod faults;
 mod giving_up;
 mod identities;
+mod odd_names;
 mod refusals;
 mod sharing;
 mod stopping;

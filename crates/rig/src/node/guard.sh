@@ -12,4 +12,4 @@ else
 fi
 # Killed, not stopped: nobody needs its data, and an orderly stop takes seconds.
 "$1" discard --dir "$2"
-rm -rf "$2"
+rm -rf "$2" "$2.lock"
