@@ -130,7 +130,8 @@ impl Lane {
     async fn live_on(&self) {
         let mut backoff = Backoff::new(RETRY_FIRST, REBUILD_CAP);
         let mut first = true;
-        while let Some(connection) = self.link.up().await {
+        loop {
+            let connection = self.link.up().await;
             let mut troubles = self.link.troubles();
             match timeout(self.timing.request_timeout, connection.create_channel()).await {
                 Ok(Ok(channel)) => {

@@ -4,7 +4,7 @@
 //!
 //! - [`endpoint`]: one broker URL, parsed and printable without its password.
 //! - [`connection`]: one connect over a list of endpoints.
-//! - `link`: a connection that comes back.
+//! - [`link`]: a connection that comes back.
 //! - [`topology`]: the exchanges and queues as the definitions name them.
 //! - `declarer`: declare, bind and look, on channels of their own.
 //! - [`ledger`]: which tags of a lane are settled, and the fewest acks that say so. Pure.
@@ -23,7 +23,7 @@ mod declarer;
 pub mod endpoint;
 mod lane;
 pub mod ledger;
-mod link;
+pub mod link;
 mod live;
 pub mod mailboxes;
 pub mod pool;

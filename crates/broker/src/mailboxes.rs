@@ -16,11 +16,11 @@ use crate::{
     declarer::Declarer,
     endpoint::Endpoint,
     lane::{AttachError, Lane, Timing},
-    link::Link,
+    link::{Link, link},
     pool::Pool,
     seat::Seat,
     subscription::Subscription,
-    topology::TopologyError,
+    topology::{CONTROL, DIRECT, TopologyError},
 };
 
 const RETRY_FIRST: Duration = Duration::from_millis(20);
@@ -79,15 +79,17 @@ impl Mailboxes {
     pub fn start(endpoints: Vec<Endpoint>, options: &Options) -> Self {
         let (tasks, stop) = (TaskTracker::new(), CancellationToken::new());
         let endpoints: Arc<[Endpoint]> = endpoints.into();
-        let link = |purpose: &str| {
+        let open = |purpose: &str| {
             let options = ConnectionOptions {
                 name: format!("{} {purpose}", options.name),
                 heartbeat: options.heartbeat,
                 timeout: options.request_timeout,
             };
-            Link::start(endpoints.clone(), options, &tasks, stop.clone())
+            let (link, driver) = link(endpoints.clone(), options, &[DIRECT, CONTROL]);
+            tasks.spawn(driver.run(stop.clone()));
+            link
         };
-        let (deliveries, declarations) = (link("deliveries"), link("declarations"));
+        let (deliveries, declarations) = (open("deliveries"), open("declarations"));
         let declarer = Arc::new(Declarer::new(declarations.clone(), options.declare_channels));
         let timing = Timing { ack_interval: options.ack_interval, request_timeout: options.request_timeout };
         let pool = Pool::new(deliveries.clone(), declarer.clone(), timing, options.lanes_max, tasks.clone());

@@ -3,13 +3,11 @@
 //!
 //! In reading order:
 //!
-//! - [`Link`]: a connection that is there again after each loss, shared by many publishers.
-//! - [`Publisher`]: one channel of it, with a sliding window of publishes in flight.
+//! - [`Publisher`]: one channel of a [`Link`], with a sliding window of publishes in flight.
 //! - `drain`: what has completed, and nothing that completed earlier left out.
 //! - `outcomes`: which publish ended how, as arithmetic without a broker.
 
 mod drain;
-mod link;
 mod outcomes;
 
 use std::fmt;
@@ -19,15 +17,16 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
-use lapin::options::BasicPublishOptions;
+use lapin::options::{BasicPublishOptions, ConfirmSelectOptions};
 use lapin::types::{AMQPValue, FieldTable, ShortString};
 use lapin::{BasicProperties, Channel, Confirmation};
 use protocol::names::{EXCHANGE_DIRECT, RoutingKey};
 use tokio::time::{Instant, sleep_until, timeout};
 
 use drain::drain;
-pub use link::{Link, LinkDriver, link};
 use outcomes::{Completion, Outcomes};
+
+use crate::link::Link;
 
 /// When a message was sent, in µs since 1970, signed 64 bits.
 const HEADER_SENT_AT: &str = "x-sent-at";
@@ -152,6 +151,30 @@ pub struct Publisher {
 }
 
 impl Publisher {
+    /// A publisher on a channel of its own, as soon as the connection is there and not blocked; the channel may take
+    /// `patience` to open.
+    ///
+    /// # Errors
+    /// The connection was lost meanwhile, or it has no more channels; the link's driver says so and reconnects.
+    ///
+    /// # Cancel safety
+    /// Safe: a half-open channel is closed in the background.
+    pub async fn open(link: &Link, options: PublisherOptions, patience: Duration) -> Result<Self, PublishError> {
+        let connection = link.ready().await;
+        let open = async {
+            let channel = connection.create_channel().await?;
+            channel.confirm_select(ConfirmSelectOptions::default()).await?;
+            Ok::<_, lapin::Error>(channel)
+        };
+        let error = match timeout(patience, open).await {
+            Ok(Ok(channel)) => return Ok(Self::new(link.clone(), channel, options)),
+            Ok(Err(error)) => error.into(),
+            Err(_) => PublishError::Stuck(patience),
+        };
+        link.suspect(error.to_string());
+        Err(error)
+    }
+
     fn new(link: Link, channel: Channel, options: PublisherOptions) -> Self {
         Self {
             link,
@@ -268,23 +291,28 @@ impl Publisher {
             self.last_completion = now;
         } else if now.duration_since(self.last_completion) >= self.options.confirm_timeout {
             let stuck = PublishError::Stuck(self.options.confirm_timeout);
-            self.link.suspect(&stuck);
+            self.link.suspect(stuck.to_string());
             return Err(stuck);
         }
         Ok(())
     }
 
     fn record(&mut self, ready: Vec<(u64, lapin::Result<Confirmation>)>) -> Result<(), PublishError> {
-        let mut lost = None;
+        let mut lost: Option<lapin::Error> = None;
         for (number, result) in ready {
             self.last_completion = Instant::now();
             match completion(result) {
                 Ok(completion) => self.outcomes.completed(number, completion),
-                Err(error) => lost = Some(error),
+                // What is published after the loss hears only that the channel is closed; the cause says more.
+                Err(error) if lost.is_none() || error.is_amqp_error() => lost = Some(error),
+                Err(_) => {}
             }
         }
-        // The link learns of it by an event of the connection, which names the cause; here it may be just "closed".
-        lost.map_or(Ok(()), |error| Err(error.into()))
+        let Some(error) = lost.map(PublishError::from) else { return Ok(()) };
+        // On the same connection the next channel would meet the same refusal at once; the driver makes a pause, and
+        // looks at the exchange first.
+        self.link.suspect(error.to_string());
+        Err(error)
     }
 }
 

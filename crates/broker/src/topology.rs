@@ -46,16 +46,29 @@ impl TopologyError {
     }
 }
 
-/// Looks whether the exchanges of the definitions exist; declares nothing.
-pub(crate) async fn check_exchanges(connection: &Connection) -> Result<(), TopologyError> {
+/// An exchange of the definitions.
+#[derive(Clone, Debug)]
+pub struct Exchange {
+    name: &'static str,
+    kind: ExchangeKind,
+}
+
+/// Where producers publish.
+pub const DIRECT: Exchange = Exchange { name: EXCHANGE_DIRECT, kind: ExchangeKind::Direct };
+/// Where proxies talk to each other.
+pub const CONTROL: Exchange = Exchange { name: EXCHANGE_CONTROL, kind: ExchangeKind::Fanout };
+
+/// Looks whether exchanges of the definitions exist; declares nothing.
+pub(crate) async fn check_exchanges(connection: &Connection, exchanges: &[Exchange]) -> Result<(), TopologyError> {
     let passive = ExchangeDeclareOptions { passive: true, ..ExchangeDeclareOptions::default() };
-    for (name, kind) in [(EXCHANGE_DIRECT, ExchangeKind::Direct), (EXCHANGE_CONTROL, ExchangeKind::Fanout)] {
+    for Exchange { name, kind } in exchanges {
         let channel = connection.create_channel().await.map_err(|error| TopologyError::of(&error))?;
-        let checked = channel.exchange_declare(name.into(), kind, passive, FieldTable::default()).await;
+        let checked = channel.exchange_declare((*name).into(), kind.clone(), passive, FieldTable::default()).await;
         checked.map_err(|error| match TopologyError::of(&error) {
             TopologyError::NotFound(_) => TopologyError::NoExchange(name),
             other => other,
         })?;
+        channel.close(200, "looked".into()).await.map_err(|error| TopologyError::of(&error))?;
     }
     Ok(())
 }

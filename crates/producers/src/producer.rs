@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use broker::publisher::{Link, Message, Publisher, Tally};
+use broker::link::Link;
+use broker::publisher::{Message, Publisher, Tally};
 use protocol::load::Hello;
 use protocol::names::{RoutingKey, consumer_id, producer_id};
 use service::shutdown::Shutdown;
@@ -190,7 +191,8 @@ impl Producer {
     async fn open(&mut self) {
         self.publisher = None;
         let options = self.shared.config.publisher;
-        let opened = self.shared.shutdown.token().run_until_cancelled_owned(self.link.publisher(options)).await;
+        let opening = Publisher::open(&self.link, options, self.shared.config.connection.timeout);
+        let opened = self.shared.shutdown.token().run_until_cancelled_owned(opening).await;
         match opened {
             Some(Ok(publisher)) => self.publisher = Some(publisher),
             // The link says why; a short wait lets it notice.

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use broker::publisher::{Link, link};
+use broker::link::{Link, link};
+use broker::topology::DIRECT;
 use service::shutdown::Shutdown;
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep};
@@ -77,7 +78,7 @@ async fn all(tasks: &mut JoinSet<()>) -> Result<(), JoinError> {
 }
 
 fn open_link(config: &Config, links: &mut JoinSet<()>, stop: &CancellationToken) -> Link {
-    let (link, driver) = link(config.endpoints.clone(), config.connection.clone());
+    let (link, driver) = link(config.endpoints.clone().into(), config.connection.clone(), &[DIRECT]);
     links.spawn(driver.run(stop.clone()));
     link
 }
