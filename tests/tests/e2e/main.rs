@@ -11,11 +11,14 @@
 mod bodies;
 mod cold_start;
 mod contract;
+mod crowd;
+mod expiry;
 mod faults;
 mod giving_up;
 mod identities;
 mod odd_names;
 mod refusals;
+mod returning;
 mod sharing;
 mod stopping;
 mod takeover;
