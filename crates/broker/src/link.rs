@@ -23,8 +23,9 @@ use crate::topology::{Exchange, TopologyError, check_exchanges};
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 const BACKOFF_FIRST: Duration = Duration::from_millis(500);
 const BACKOFF_CAP: Duration = Duration::from_secs(5);
-/// What needs a person (a refused login, a missing exchange) is tried at most this often.
-const REFUSED_PAUSE: Duration = Duration::from_secs(1);
+/// What needs a person (a refused login, a missing exchange) is tried at most this often. The proxy has two links, and one
+/// try a second in all is enough.
+const REFUSED_PAUSE: Duration = Duration::from_secs(2);
 /// A connection that lived this long was a good one: the next loss starts with a short wait again.
 const GOOD_AFTER: Duration = Duration::from_secs(10);
 /// How often the same trouble is said again, and a block that lasts.
