@@ -1,5 +1,7 @@
 //! Why a session stopped. A session does not fail, it ends.
 
+use std::fmt;
+
 use protocol::close::{CloseCode, RetryWindow};
 use tokio_tungstenite::tungstenite;
 
@@ -66,13 +68,19 @@ impl End {
             _ => self.close_code().map_or("", CloseCode::reason).to_owned(),
         }
     }
+}
 
-    /// A word for the log and for counting: that of the close code, or how the client left.
-    pub fn label(&self) -> &'static str {
+impl fmt::Display for End {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(code) = self.close_code() {
+            write!(f, "{} {}", code.code(), code.label())?;
+        }
         match self {
-            Self::Closed(_) => "closed_by_client",
-            Self::Gone(_) => "connection_lost",
-            _ => self.close_code().map_or("", CloseCode::label),
+            Self::Closed(None) => f.write_str("closed by the client"),
+            Self::Closed(Some(code)) => write!(f, "closed by the client with {code}"),
+            Self::Gone(cause) => write!(f, "the connection was lost: {cause}"),
+            Self::MailboxLost(cause) | Self::Protocol(_, cause) => write!(f, " ({cause})"),
+            _ => Ok(()),
         }
     }
 }

@@ -21,7 +21,7 @@ use tokio::{
 };
 use tokio_tungstenite::tungstenite::Message;
 use tokio_util::sync::CancellationToken;
-use tracing::{info, warn};
+use tracing::{debug, info, warn};
 
 use crate::{
     counts::Counts,
@@ -120,7 +120,8 @@ where
     /// everything back.
     pub(crate) async fn run(mut self) -> End {
         let end = self.talk().await;
-        let Self { mut wire, mailbox, terms, .. } = self;
+        let Self { mut wire, mailbox, terms, particulars, .. } = self;
+        say(&terms, &particulars.name, &end);
         match end.close_code() {
             None => {
                 // It was the client that closed: its own close frame is answered meanwhile.
@@ -253,6 +254,15 @@ where
             info!("AuthProxy {id}: For {name}: Forwarding [{}]", Escaped(body.trim_end()));
         }
         self.outbox.push(delivery);
+    }
+}
+
+/// Each end is in the log with its code. Those that come by the thousand on a quiet day are for who asks for them.
+fn say(terms: &Terms, name: &str, end: &End) {
+    let id = &terms.proxy_id;
+    match end {
+        End::Closed(_) | End::Gone(_) | End::Draining => debug!("AuthProxy {id}: {name} ended: {end}"),
+        _ => info!("AuthProxy {id}: {name} ended: {end}"),
     }
 }
 
