@@ -5,10 +5,10 @@
 //!
 //! - *Consume and leave take turns* (`control`): `basic.qos` and `basic.consume` are one step, and when a consume kills
 //!   the channel it is known whose it was.
-//! - *Leaving*: cancel, take what still arrived, requeue all that is unsettled, and one round trip after it. A nack has
-//!   no reply; only the round trip makes "back in the queue" true for whoever subscribes to the queue next. Those that
-//!   wait for their turn leave together and share the trip.
+//! - *Leaving* is in [`leaving`].
 //! - *Rebuild*: a channel that dies is opened anew and every subscription is put back; sockets notice nothing.
+
+mod leaving;
 
 use std::{
     collections::HashMap,
@@ -19,10 +19,9 @@ use std::{
     time::Duration,
 };
 
-use futures::{StreamExt, future::join_all, stream};
+use futures::{StreamExt, stream};
 use lapin::{
-    Consumer,
-    options::{BasicCancelOptions, BasicConsumeOptions, BasicQosOptions},
+    options::{BasicConsumeOptions, BasicQosOptions},
     types::FieldTable,
 };
 use service::backoff::Backoff;
@@ -34,10 +33,8 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
 use crate::{
-    ledger::{DeliveryTag, Outcome},
     link::Link,
     live::Live,
-    lock,
     pool::Pool,
     seat::{Attachment, Seat},
     topology::{TopologyError, short},
@@ -50,6 +47,8 @@ const RETRY_FIRST: Duration = Duration::from_millis(50);
 const RETRY_CAP: Duration = Duration::from_secs(5);
 /// Pauses of a lane whose channel dies although its connection is well: short, since everybody on it waits.
 const REBUILD_CAP: Duration = Duration::from_secs(1);
+
+pub(crate) use leaving::Leaver;
 
 /// One shared channel and who sits on it.
 pub(crate) struct Lane {
@@ -81,14 +80,6 @@ struct Control {
     prefetch: u16,
     seats: HashMap<u64, Arc<Seat>>,
     consumers: u64,
-}
-
-/// What a subscription leaves behind.
-pub(crate) struct Leaver {
-    pub(crate) seat: Arc<Seat>,
-    pub(crate) live: Option<Arc<Live>>,
-    pub(crate) consumer: Option<Consumer>,
-    pub(crate) unsettled: Vec<DeliveryTag>,
 }
 
 /// Why a subscription could not be put on a lane.
@@ -276,65 +267,4 @@ impl Lane {
         };
         timeout(patience, alive).await.is_ok()
     }
-
-    /// Ends a subscription; returns once everything unsettled is back in the queue. Its seat has departed already.
-    pub(crate) async fn leave(&self, leaver: Leaver) {
-        let (done, left) = oneshot::channel();
-        lock(&self.leavers).push((leaver, done));
-        {
-            let mut control = self.control.lock().await;
-            // None may be there: who had the turn before took them along.
-            let (leavers, dones): (Vec<_>, Vec<_>) = std::mem::take(&mut *lock(&self.leavers)).into_iter().unzip();
-            self.leave_together(&mut control, leavers).await;
-            dones.into_iter().for_each(|done| {
-                let _ = done.send(());
-            });
-        }
-        let _ = left.await;
-    }
-
-    async fn leave_together(&self, control: &mut Control, leavers: Vec<Leaver>) {
-        let mut parts = Vec::new();
-        for Leaver { seat, live, consumer, unsettled } in leavers {
-            control.seats.remove(&seat.id);
-            if let Some(Attachment { live, consumer, .. }) = seat.take() {
-                parts.push((live, Some(consumer), Vec::new()));
-            }
-            if let Some(live) = live {
-                parts.push((live, consumer, unsettled));
-            }
-        }
-        // With its channel gone, the broker requeues all by itself.
-        let Some(live) = control.live.clone().filter(|live| live.is_alive()) else { return };
-        parts.retain(|(of, ..)| of.generation == live.generation);
-        if parts.is_empty() {
-            return;
-        }
-        let prefetch = control.prefetch.max(1);
-        let leave = async {
-            join_all(parts.into_iter().map(|(_, consumer, unsettled)| give_back(&live, consumer, unsettled))).await;
-            live.flush().await;
-            live.channel.basic_qos(prefetch, BasicQosOptions::default()).await
-        };
-        if !matches!(timeout(self.timing.request_timeout, leave).await, Ok(Ok(()))) || !live.is_alive() {
-            live.end().await;
-        }
-        control.prefetch = prefetch;
-    }
-}
-
-/// Cancels one consumer and settles as requeued what was delivered to it and not settled, what arrives up to cancel-ok
-/// included.
-async fn give_back(live: &Live, consumer: Option<Consumer>, mut unsettled: Vec<DeliveryTag>) {
-    if let Some(mut consumer) = consumer {
-        let cancelled = live.channel.basic_cancel(consumer.tag(), BasicCancelOptions::default()).await;
-        if cancelled.is_err() {
-            live.dead.cancel();
-            return;
-        }
-        while let Some(Ok(delivery)) = consumer.next().await {
-            unsettled.push(delivery.delivery_tag);
-        }
-    }
-    live.settle(unsettled, Outcome::Requeue, true);
 }
