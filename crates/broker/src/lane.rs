@@ -30,7 +30,7 @@ use tokio::{
     time::{Instant, sleep, timeout},
 };
 use tokio_util::sync::CancellationToken;
-use tracing::{debug, info, warn};
+use tracing::{debug, warn};
 
 use crate::{
     link::Link,
@@ -120,7 +120,7 @@ impl Lane {
 
     async fn live_on(&self) {
         let mut backoff = Backoff::new(RETRY_FIRST, REBUILD_CAP);
-        let mut first = true;
+        let mut rebuild = false;
         loop {
             let connection = self.link.up().await;
             let mut troubles = self.link.troubles();
@@ -129,8 +129,8 @@ impl Lane {
                     let born = Instant::now();
                     let live = Live::new(connection.clone(), channel, self.timing.request_timeout);
                     let seats = self.begin(live.clone()).await;
-                    if !first {
-                        info!("Lane {} is rebuilt; putting back {} subscriptions", self.id, seats.len());
+                    if rebuild {
+                        debug!("Lane {} is rebuilt; putting back {} subscriptions", self.id, seats.len());
                     }
                     let work = async {
                         let resumed = self.resume_all(seats, &live);
@@ -145,12 +145,13 @@ impl Lane {
                     }
                     self.control.lock().await.live = None;
                     live.end().await;
-                    warn!("Lane {} lost its channel; what was not acked comes again", self.id);
-                    first = false;
+                    rebuild = true;
                     if born.elapsed() > REBUILD_CAP {
                         backoff.reset();
                     }
+                    // Of a lost connection the link speaks, once for all lanes.
                     if connection.status().connected() {
+                        warn!("Lane {} lost its channel; what was not acked comes again", self.id);
                         sleep(backoff.next()).await;
                     }
                 }
