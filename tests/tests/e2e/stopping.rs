@@ -185,6 +185,7 @@ async fn consumers_that_were_never_connected_exit_with_1() {
     let vhost = Vhost::new(&Node::shared().await).await;
     let mut proxy = ProxyProcess::start(&vhost, &[], &[]).await;
     let address = proxy.addr();
+    proxy.program().wait_for_lines("connected to the broker", 2, PATIENCE).await;
     let (code, _) = stop(proxy.program(), Signal::SIGTERM).await;
     assert_eq!(code, 0);
     let mut consumers = Program::consumers(address, &["101", "102", "2"]);
