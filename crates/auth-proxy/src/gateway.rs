@@ -57,7 +57,15 @@ pub(crate) struct Gateway {
 type Stream = TcpStream;
 
 impl Gateway {
-    pub(crate) fn new(config: &Config, mailboxes: Mailboxes, shutdown: &Shutdown) -> Arc<Self> {
+    /// Sessions that are told to end have `drain_timeout` for it: to leave their mailbox, and to say goodbye.
+    pub(crate) fn new(
+        config: &Config,
+        drain_timeout: Duration,
+        mailboxes: Mailboxes,
+        shutdown: &Shutdown,
+    ) -> Arc<Self> {
+        // With a margin, so that a session that waited in vain still says it in time.
+        let leave_timeout = drain_timeout.saturating_sub(config.close_timeout) * 3 / 4;
         let terms = Terms {
             proxy_id: config.id.clone(),
             log_messages: config.log_messages,
@@ -68,6 +76,7 @@ impl Gateway {
                 write_timeout: config.write_timeout,
             },
             close_timeout: config.close_timeout,
+            leave_timeout,
             counts: Counts::default(),
             drain: shutdown.token(),
         };

@@ -68,12 +68,12 @@ pub async fn run(config: Config, listener: TcpListener, shutdown: Shutdown) -> R
         lanes_max: config.max_lanes,
         declare_channels: config.declare_channels,
     };
-    let mailboxes = Mailboxes::start(config.endpoints.clone(), &options);
-    let gateway = Gateway::new(&config, mailboxes.clone(), &shutdown);
-    info!("AuthProxy {}: serving WebSockets on {address}", config.id);
-
     let for_broker = (config.drain_timeout / BROKER_CLOSE_SHARE).min(BROKER_CLOSE_MAX);
     let limits = Limits { drain_timeout: config.drain_timeout - for_broker, ..Limits::from(&config) };
+    let mailboxes = Mailboxes::start(config.endpoints.clone(), &options);
+    let gateway = Gateway::new(&config, limits.drain_timeout, mailboxes.clone(), &shutdown);
+    info!("AuthProxy {}: serving WebSockets on {address}", config.id);
+
     let served = accept_loop(listener, limits, shutdown.clone(), |accepted| Arc::clone(&gateway).serve(accepted)).await;
 
     tokio::select! {

@@ -1,49 +1,28 @@
 //! The gateway: checks a token on the WebSocket upgrade and forwards one mailbox.
 
 use std::io::Write;
-use std::process::ExitCode;
 
-use anyhow::Context;
+use anyhow::Context as _;
 use auth_proxy::accept;
 use auth_proxy::args::{Args, ENV_PREFIX};
 use auth_proxy::config::Config;
-use service::shutdown::{Shutdown, on_signals};
-use service::telemetry;
-use service::{cli, descriptors};
+use service::{cli, descriptors, program, telemetry};
 use tokio::net::TcpListener;
-use tokio::task::JoinSet;
 
-fn main() -> ExitCode {
+fn main() -> anyhow::Result<()> {
     let args: Args = cli::parse(ENV_PREFIX);
     let log = args.log.clone();
-    let config = match Config::from_args(args) {
-        Ok(config) => config,
-        Err(error) => cli::exit_with(&cli::usage_error(error)),
-    };
+    let config = Config::from_args(args).unwrap_or_else(|error| cli::exit_with(&cli::usage_error(error)));
     telemetry::init(&log);
     // A socket each; what is short is seen by the accept loop, which then pauses and says so.
     descriptors::raise(u64::MAX);
-    match serve(config) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("auth-proxy: {error:#}");
-            ExitCode::FAILURE
-        }
-    }
-}
-
-#[tokio::main]
-async fn serve(config: Config) -> anyhow::Result<()> {
-    let listener = accept::bind(config.listen).with_context(|| format!("cannot listen on {}", config.listen))?;
-    let shutdown = Shutdown::new();
-    let mut watch = Box::pin(on_signals(shutdown.clone()));
-    // The handlers stand before anybody learns the port: of 200 SIGTERMs right after the line, 43 met no handler yet.
-    let _pending = futures::poll!(&mut watch);
-    let mut signals = JoinSet::new();
-    signals.spawn(watch);
-    say_where(&listener).context("cannot write to stdout")?;
-    auth_proxy::run(config, listener, shutdown).await?;
-    Ok(())
+    program::run(async |shutdown| {
+        let listener = accept::bind(config.listen).with_context(|| format!("cannot listen on {}", config.listen))?;
+        say_where(&listener).context("cannot write to stdout")?;
+        auth_proxy::run(config, listener, shutdown).await?;
+        Ok(())
+    })
+    .context("cannot start the runtime")?
 }
 
 fn say_where(listener: &TcpListener) -> std::io::Result<()> {

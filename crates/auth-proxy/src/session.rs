@@ -69,6 +69,8 @@ pub(crate) struct Terms {
     pub(crate) max_message_bytes: usize,
     pub(crate) periods: Periods,
     pub(crate) close_timeout: Duration,
+    /// How long an end waits for everything to be back in the queue.
+    pub(crate) leave_timeout: Duration,
     pub(crate) counts: Counts,
     /// Begun when the proxy shuts down.
     pub(crate) drain: CancellationToken,
@@ -122,13 +124,15 @@ where
         let end = self.talk().await;
         let Self { mut wire, mailbox, terms, particulars, .. } = self;
         say(&terms, &particulars.name, &end);
+        // A broker that does not answer keeps nobody: only the waiting stops, the leaving goes on.
+        let leave = timeout(terms.leave_timeout, mailbox.leave());
         match end.close_code() {
             None => {
                 // It was the client that closed: its own close frame is answered meanwhile.
-                tokio::join!(mailbox.leave(), drain(&mut wire, terms.close_timeout));
+                let _ = tokio::join!(leave, drain(&mut wire, terms.close_timeout));
             }
             Some(code) => {
-                mailbox.leave().await;
+                let _ = leave.await;
                 if wire.feed_close(code, &end.reason()).is_ok() {
                     drain(&mut wire, terms.close_timeout).await;
                 }

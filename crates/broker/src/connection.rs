@@ -30,6 +30,9 @@ pub enum ConnectError {
         /// What the operating system or the client library says.
         reason: String,
     },
+    /// There is nowhere to connect to.
+    #[error("no broker URL is configured")]
+    NoEndpoint,
     /// The broker refused the user or the vhost.
     #[error("{endpoint} refuses the login: {reason}; check user, password and the permissions on the vhost")]
     Refused {
@@ -52,23 +55,23 @@ impl ConnectError {
 /// the nodes of a cluster.
 ///
 /// # Errors
-/// That of the last endpoint tried; a refused login is preferred, since it is the one that needs a person.
+/// That of the first endpoint in the list, whatever the order of the tries, so that the same trouble reads the same each
+/// time; a refused login goes before, since it is the one that needs a person.
 ///
 /// # Cancel safety
 /// Dropping the future drops the half-open connection; nothing is left behind.
 pub async fn connect(endpoints: &[Endpoint], options: &ConnectionOptions) -> Result<Connection, ConnectError> {
-    let mut order: Vec<&Endpoint> = endpoints.iter().collect();
+    let mut order: Vec<(usize, &Endpoint)> = endpoints.iter().enumerate().collect();
     order.shuffle(&mut rand::rng());
-    let mut failure =
-        ConnectError::Unreachable { endpoint: "no endpoint".to_owned(), reason: "none is configured".to_owned() };
-    for endpoint in order {
+    let mut failures = Vec::new();
+    for (place, endpoint) in order {
         match connect_one(endpoint, options).await {
             Ok(connection) => return Ok(connection),
-            Err(error) if failure.is_transient() || !error.is_transient() => failure = error,
-            Err(_) => {}
+            Err(error) => failures.push((error.is_transient(), place, error)),
         }
     }
-    Err(failure)
+    let first = failures.into_iter().min_by_key(|(transient, place, _)| (*transient, *place));
+    Err(first.map_or(ConnectError::NoEndpoint, |(_, _, error)| error))
 }
 
 async fn connect_one(endpoint: &Endpoint, options: &ConnectionOptions) -> Result<Connection, ConnectError> {

@@ -5,6 +5,9 @@ use std::time::Duration;
 use clap::Parser;
 use service::cli::{LogArgs, duration};
 
+/// What stands before the names of its environment variables.
+pub const ENV_PREFIX: &str = "PRODUCERS";
+
 const EXIT_CODES: &str = "\
 Examples:
   producers 201 202 101 103                        2 producers, 3 consumers, a message to each every 3 s

@@ -5,7 +5,7 @@
 //!
 //! In reading order:
 
-mod args; // what is typed
+pub mod args; // what is typed
 mod config; // what it means
 mod producer; // one of them
 mod run; // all producers, from the first connect to the totals

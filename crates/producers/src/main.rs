@@ -3,28 +3,14 @@
 use std::process::ExitCode;
 
 use anyhow::Context as _;
-use producers::{Args, Config, run};
-use service::shutdown::{Shutdown, on_signals};
-use service::{cli, telemetry};
-use tokio::task::JoinSet;
+use producers::{Args, Config, args::ENV_PREFIX, run};
+use service::{cli, program, telemetry};
 
 fn main() -> anyhow::Result<ExitCode> {
-    let args: Args = cli::parse("PRODUCERS");
+    let args: Args = cli::parse(ENV_PREFIX);
     let log = args.log.clone();
-    let config = match Config::try_from(args) {
-        Ok(config) => config,
-        Err(error) => cli::exit_with(&cli::usage_error(error)),
-    };
+    let config = Config::try_from(args).unwrap_or_else(|error| cli::exit_with(&cli::usage_error(error)));
     telemetry::init(&log);
-    let runtime = tokio::runtime::Runtime::new().context("cannot start the runtime")?;
-    let totals = runtime.block_on(async {
-        let shutdown = Shutdown::new();
-        let mut signals = JoinSet::new();
-        signals.spawn(on_signals(shutdown.clone()));
-        run(config, shutdown).await
-    });
-    // Neither dropped, since that waits for a name lookup that hangs, nor shut down: a lookup that is cancelled makes a
-    // thread of lapin's panic on stderr.
-    std::mem::forget(runtime);
-    Ok(if totals?.is_all_confirmed() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    let totals = program::run(async |shutdown| run(config, shutdown).await).context("cannot start the runtime")??;
+    Ok(if totals.is_all_confirmed() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

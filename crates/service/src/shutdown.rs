@@ -58,23 +58,24 @@ impl Shutdown {
     }
 }
 
-/// Turns signals into phases: the first SIGTERM or SIGINT begins, the second forces. It runs until
-/// forced; the caller spawns it in its `JoinSet`.
+/// Turns signals into phases: the first SIGTERM or SIGINT begins, the second forces. From this call on signals no longer
+/// kill the process; the future runs until forced.
 ///
-/// When the operating system refuses a signal handler, an error line says so and the signals keep their
-/// usual effect.
-///
-/// # Cancel safety
-/// Once it has been polled the signals no longer kill the process, also after a drop: drop it only
-/// on the way out.
-pub async fn on_signals(shutdown: Shutdown) {
-    let mut signals = match Signals::new() {
-        Ok(signals) => signals,
-        Err(error) => {
-            tracing::error!("cannot listen for signals, so they end the program at once: {error}");
-            return shutdown.forced().await;
+/// When the operating system refuses a signal handler, an error line says so and the signals keep their usual effect.
+pub(crate) fn on_signals(shutdown: Shutdown) -> impl Future<Output = ()> + Send + use<> {
+    let signals = Signals::new();
+    async move {
+        match signals {
+            Ok(signals) => obey(signals, shutdown).await,
+            Err(error) => {
+                tracing::error!("cannot listen for signals, so they end the program at once: {error}");
+                shutdown.forced().await;
+            }
         }
-    };
+    }
+}
+
+async fn obey(mut signals: Signals, shutdown: Shutdown) {
     loop {
         let signal = tokio::select! {
             signal = signals.next() => signal,

@@ -36,7 +36,7 @@ fn the_commands_can_be_typed() {
     for command in commands.iter().chain(&cargo_runs(&read("docker-compose.yml"))) {
         let words: Vec<&str> = command.split_whitespace().filter(|word| *word != "--").collect();
         let parsed = match words[0] {
-            "producers" => parses::<producers::Args>("PRODUCERS", &words),
+            "producers" => parses::<producers::Args>(producers::args::ENV_PREFIX, &words),
             "auth-proxy" => parses::<auth_proxy::args::Args>(auth_proxy::args::ENV_PREFIX, &words),
             "consumers" => parses::<consumers::Args>(consumers::args::ENV_PREFIX, &words),
             other => panic!("there is no program {other}"),

@@ -36,7 +36,7 @@ fn the_tables_of_the_readme_are_what_the_code_says() {
 
 fn tables() -> [(&'static str, String); 5] {
     [
-        ("options of producers", options::<producers::Args>("PRODUCERS")),
+        ("options of producers", options::<producers::Args>(producers::args::ENV_PREFIX)),
         ("options of auth-proxy", options::<auth_proxy::args::Args>(auth_proxy::args::ENV_PREFIX)),
         ("options of consumers", options::<consumers::Args>(consumers::args::ENV_PREFIX)),
         ("refusals", refusals()),

@@ -115,7 +115,7 @@ async fn every_instance_gets_every_message_in_order_and_once() {
     let url = vhost.amqp_url("producer");
     let rounds = ROUNDS.to_string();
     let words = ["producers", "201", "202", "101", "103", "--amqp-url", &url, "--interval", "20ms", "--count", &rounds];
-    let args: producers::Args = service::cli::try_parse_from("PRODUCERS", words).unwrap();
+    let args: producers::Args = service::cli::try_parse_from(producers::args::ENV_PREFIX, words).unwrap();
     let config = producers::Config::try_from(args).unwrap();
     let run = producers::run(config, Shutdown::new());
     let totals = rig::within(Duration::from_secs(60), "the end of the producers", run).await.unwrap();

@@ -47,7 +47,7 @@ async fn with_mailboxes(limits: serde_json::Value) -> Vhost {
 async fn produce(vhost: &Vhost, arguments: &str) -> Totals {
     let url = vhost.amqp_url("producer");
     let words = ["producers", "--amqp-url", &url].into_iter().chain(arguments.split(' '));
-    let args: Args = cli::try_parse_from("PRODUCERS", words).expect("arguments");
+    let args: Args = cli::try_parse_from(producers::args::ENV_PREFIX, words).expect("arguments");
     let config = Config::try_from(args).expect("a configuration");
     let run = producers::run(config, Shutdown::new());
     within(PATIENCE, "the end of the producers", run).await.expect("producers do not panic")

@@ -69,6 +69,7 @@ async fn session(pipe_bytes: usize, lifetime: Duration) -> Fixture {
         max_message_bytes: 1024 * 1024,
         periods: Periods { ping_interval: 25 * S, pong_timeout: 10 * S, write_timeout: 30 * S },
         close_timeout: 2 * S,
+        leave_timeout: 3 * S,
         counts: Counts::default(),
         drain: drain.clone(),
     };

@@ -135,3 +135,35 @@ async fn programs_that_never_had_a_broker_end_in_time() {
     let (code, last) = stop(proxy.program(), Signal::SIGTERM).await;
     assert!(code == 0 && last.ends_with(&proxy_totals(0, 0)), "{code}: {last}");
 }
+/// The broker answers nothing any more, and nobody has noticed yet.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_proxy_says_4002_and_ends_in_time_when_the_broker_does_not_answer() {
+    let vhost = Vhost::new(&Node::shared().await).await;
+    let relay = relay_to(vhost.node()).await;
+    let url = vhost.amqp_url_at("auth-proxy", &relay.addr().to_string());
+    let mut proxy = ProxyProcess::start(&vhost, &[], &[("AMQP_URL", &url)]).await;
+    let mut clients = Vec::new();
+    for number in 0..10 {
+        clients.push(Dial::to(proxy.addr()).consumer(&format!("c{number}")).connect().await);
+    }
+    relay.set_both(Mode::Stall);
+    proxy.program().signal(Signal::SIGTERM);
+    let since = Instant::now();
+    for client in &mut clients {
+        expect_draining(client).await;
+    }
+    let (code, last) = ended(proxy.program(), IN_TIME.saturating_sub(since.elapsed())).await;
+    assert!(code == 0 && last.ends_with(&proxy_totals(10, 0)), "{code}: {last}");
+}
+
+/// In the middle of its first connects.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_proxy_says_nothing_but_its_last_words_when_it_is_stopped_while_it_connects() {
+    let vhost = Vhost::new(&Node::shared().await).await;
+    for _ in 0..100 {
+        let mut proxy = ProxyProcess::start(&vhost, &[], &[]).await;
+        proxy.program().signal(Signal::SIGTERM);
+        let (code, last) = ended(proxy.program(), IN_TIME).await;
+        assert!(code == 0 && last.ends_with(&proxy_totals(0, 0)), "{code}: {last}");
+    }
+}
