@@ -9,6 +9,10 @@ use auth_proxy::config::Config;
 use service::{cli, descriptors, program, telemetry};
 use tokio::net::TcpListener;
 
+/// Gives memory back after large bodies.
+#[global_allocator]
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
+
 fn main() -> anyhow::Result<()> {
     let args: Args = cli::parse(ENV_PREFIX);
     let log = args.log.clone();
@@ -16,6 +20,8 @@ fn main() -> anyhow::Result<()> {
     telemetry::init(&log);
     // A socket each; what is short is seen by the accept loop, which then pauses and says so.
     descriptors::raise(u64::MAX);
+    // Gives freed memory back also while nothing is going on.
+    let _ = tikv_jemalloc_ctl::background_thread::write(true);
     program::run(async |shutdown| {
         let listener = accept::bind(config.listen).with_context(|| format!("cannot listen on {}", config.listen))?;
         say_where(&listener).context("cannot write to stdout")?;

@@ -7,6 +7,7 @@ use std::{
     future::{Future, poll_fn},
     pin::pin,
     sync::{Arc, atomic::Ordering},
+    task::Poll,
     time::Duration,
 };
 
@@ -14,6 +15,7 @@ use broker::{
     ledger::Outcome,
     subscription::{Delivery, Incoming, Subscription, Tag},
 };
+use futures::poll;
 use protocol::text::Escaped;
 use tokio::{
     io::{AsyncRead, AsyncWrite},
@@ -30,6 +32,9 @@ use crate::{
     outbox::Outbox,
     wire::{UNFLUSHED_BYTES_MAX, Wire, WireEvent},
 };
+
+/// How much is taken in from a peer that would be called dead: a flush, and what it said before its pong.
+const LOOKS_BEFORE_DEATH: usize = 16;
 
 /// Where a session's deliveries come from and what becomes of them.
 pub trait Mailbox: Send + Sized {
@@ -167,7 +172,7 @@ where
                 Event::Replaced => Err(End::Replaced),
                 Event::Draining => Err(End::Draining),
                 Event::Timer => {
-                    let went_on = self.on_timer();
+                    let went_on = self.on_timer().await;
                     timer.as_mut().reset(self.liveness.wake_at());
                     went_on
                 }
@@ -193,8 +198,25 @@ where
         Ok(())
     }
 
-    fn on_timer(&mut self) -> Result<(), End> {
-        match self.liveness.due(Instant::now(), self.wire.took_at()) {
+    /// Never waits. After a pause of this process, the timer is due while the pong lies in the socket, and while the
+    /// socket has long had room: so the wire is looked at before a peer is called dead.
+    async fn on_timer(&mut self) -> Result<(), End> {
+        let mut due = self.liveness.due(Instant::now(), self.wire.took_at());
+        for _ in 0..LOOKS_BEFORE_DEATH {
+            if !matches!(due, Some(Due::NoPong | Due::DoesNotRead)) {
+                break;
+            }
+            let looked = poll!(poll_fn(|cx| self.wire.poll_event(cx)));
+            let nothing_more = looked.is_pending();
+            if let Poll::Ready(event) = looked {
+                self.on_wire(event)?;
+            }
+            due = self.liveness.due(Instant::now(), self.wire.took_at());
+            if nothing_more {
+                break;
+            }
+        }
+        match due {
             None => Ok(()),
             Some(Due::NoPong) => Err(End::NoPong),
             Some(Due::DoesNotRead) => Err(End::DoesNotRead),

@@ -141,8 +141,12 @@ impl Mailboxes {
         window: u16,
     ) -> Result<Subscription, SubscribeError> {
         let deadline = Instant::now() + self.request_timeout;
-        self.prepare(claim.queue(), &key, deadline).await?;
+        // The place comes first: who gets none must not leave a bound queue behind that fills up for nobody.
         let lane = self.pool.place(window, false).map_err(|_| SubscribeError::LanesFull)?;
+        if let Err(error) = self.prepare(claim.queue(), &key, deadline).await {
+            self.pool.release(&lane, window);
+            return Err(error);
+        }
         let seat = Seat::new(lane.clone(), claim, key, window);
         // From here on the subscription owns seat, place and claim, and gives them back in the right order.
         let attached = self.attach(&lane, &seat, deadline).await;

@@ -11,7 +11,7 @@ use service::shutdown::Shutdown;
 const CONSUMERS: [u64; 3] = [101, 102, 103];
 const INSTANCES: [u64; 2] = [1, 2];
 const PRODUCERS: [u64; 2] = [201, 202];
-const ROUNDS: u64 = 20;
+const ROUNDS: usize = 20;
 
 /// What stands after the timestamp and the level.
 fn message(line: &str) -> &str {
@@ -54,7 +54,7 @@ async fn the_three_programs_print_what_the_contract_says() {
     let arguments = ["201", "202", "101", "103", "--interval", "50ms", "--count", &ROUNDS.to_string()];
     let mut producers = Program::producers(&vhost, &arguments);
     assert_eq!(producers.wait(PATIENCE).await.code(), Some(0));
-    consumers.wait_for_lines("Received for", PRODUCERS.len() * ROUNDS as usize, PATIENCE).await;
+    consumers.wait_for_lines("Received for", PRODUCERS.len() * ROUNDS, PATIENCE).await;
     consumers.signal(Signal::SIGINT);
     assert_eq!(consumers.wait(PATIENCE).await.code(), Some(0));
     proxy.program().signal(Signal::SIGTERM);
@@ -64,10 +64,10 @@ async fn the_three_programs_print_what_the_contract_says() {
     let names = names(&printed);
     let sending = expected(&names, |hello| format!("Sending to (consumer101 to consumer103): [{hello}]"));
     assert_eq!(by_producer(&messages(&printed, "Sending"), &names), sending);
-    let rounds = PRODUCERS.len() * ROUNDS as usize;
+    let rounds = PRODUCERS.len() * ROUNDS;
     let (confirming, ok) = (messages(&printed, "Confirming"), messages(&printed, "OK"));
     assert_eq!((confirming, ok), (vec!["Confirming"; rounds], vec!["OK"; rounds]));
-    let sent = PRODUCERS.len() as u64 * ROUNDS * CONSUMERS.len() as u64;
+    let sent = PRODUCERS.len() * ROUNDS * CONSUMERS.len();
     let totals = format!("Totals: sent {sent}, confirmed {sent}, nacked 0, returned 0, unconfirmed 0");
     assert_eq!(printed.last().map(|line| message(line)), Some(totals.as_str()));
 
@@ -88,7 +88,7 @@ async fn the_three_programs_print_what_the_contract_says() {
 /// All that one instance gets: every message of every producer once, in order per producer.
 async fn check_instance(mut client: Client) {
     let mut seen: Vec<Hello> = Vec::new();
-    while seen.len() < PRODUCERS.len() * ROUNDS as usize {
+    while seen.len() < PRODUCERS.len() * ROUNDS {
         let text = client.text().await;
         seen.push(Hello::parse(text.as_bytes()).unwrap_or_else(|| panic!("no hello: {text}")));
     }
@@ -96,7 +96,7 @@ async fn check_instance(mut client: Client) {
     assert_eq!(producers.len(), PRODUCERS.len());
     for producer in producers {
         let numbers: Vec<u64> = seen.iter().filter(|h| &h.producer == producer).map(|h| h.number).collect();
-        assert_eq!(numbers, (1..=ROUNDS).collect::<Vec<u64>>(), "{producer}");
+        assert_eq!(numbers, (1..=ROUNDS).collect::<Vec<_>>(), "{producer}");
     }
     client.close().await;
 }

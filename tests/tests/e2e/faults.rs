@@ -6,7 +6,7 @@ use serde_json::json;
 use crate::queue;
 
 /// The clients of these tests read, and so answer pings, only when they are asked to.
-const NO_PINGS: &[&str] = &["--ping-interval", "1h"];
+const LATE_PONGS: &[&str] = &["--pong-timeout", "1h"];
 
 /// Each receives one message and the broker has the acks: whatever breaks next gives no reason to repeat one.
 async fn all_served(vhost: &Vhost, clients: &mut [(String, rig::Client)], word: &str) {
@@ -34,7 +34,7 @@ async fn crowd(proxy: &Proxy, count: usize) -> Vec<(String, rig::Client)> {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_queue_with_other_arguments_is_409_and_touches_nobody_else() {
     let vhost = Vhost::new(&Node::shared().await).await;
-    let proxy = Proxy::start(&vhost, NO_PINGS);
+    let proxy = Proxy::start(&vhost, LATE_PONGS);
     let mut clients = crowd(&proxy, 5).await;
     let before = vhost.snapshot().await;
     vhost.declare_queue(&queue("conflict"), json!({})).await;
@@ -53,7 +53,7 @@ async fn a_queue_with_other_arguments_is_409_and_touches_nobody_else() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_queue_deleted_between_declare_and_consume_hurts_nobody_else() {
     let vhost = Vhost::new(&Node::shared().await).await;
-    let proxy = Proxy::start(&vhost, NO_PINGS);
+    let proxy = Proxy::start(&vhost, LATE_PONGS);
     let mut clients = crowd(&proxy, 5).await;
     let victim = queue("victim");
     let (mut served, mut refused) = (0, 0);
@@ -94,7 +94,7 @@ async fn a_queue_deleted_between_declare_and_consume_hurts_nobody_else() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lane_closed_from_outside_is_rebuilt_and_all_are_served() {
     let vhost = Vhost::new(&Node::shared().await).await;
-    let proxy = Proxy::start(&vhost, NO_PINGS);
+    let proxy = Proxy::start(&vhost, LATE_PONGS);
     let mut clients = crowd(&proxy, 60).await;
     for round in 0..3 {
         let channels = vhost.channels().await;
@@ -113,7 +113,7 @@ async fn a_lane_closed_from_outside_is_rebuilt_and_all_are_served() {
 #[tokio::test(flavor = "multi_thread")]
 async fn connections_closed_by_an_operator_are_made_anew_and_all_are_served() {
     let vhost = Vhost::new(&Node::shared().await).await;
-    let proxy = Proxy::start(&vhost, NO_PINGS);
+    let proxy = Proxy::start(&vhost, LATE_PONGS);
     let mut clients = crowd(&proxy, 60).await;
     for round in 0..2 {
         if round == 0 {
@@ -134,7 +134,7 @@ async fn connections_closed_by_an_operator_are_made_anew_and_all_are_served() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a08_queue_deleted_under_a_live_socket() {
     let vhost = Vhost::new(&Node::shared().await).await;
-    let proxy = Proxy::start(&vhost, NO_PINGS);
+    let proxy = Proxy::start(&vhost, LATE_PONGS);
     let mut clients = crowd(&proxy, 200).await;
     let (mut control, bystander) = (clients.pop().unwrap(), clients.pop().unwrap());
     for (consumer, _) in &clients {
@@ -154,7 +154,7 @@ async fn a08_queue_deleted_under_a_live_socket() {
 async fn without_its_broker_the_proxy_answers_503_and_sockets_stay_open() {
     let node = Node::private().await;
     let vhost = Vhost::new(&node).await;
-    let proxy = Proxy::start(&vhost, NO_PINGS);
+    let proxy = Proxy::start(&vhost, LATE_PONGS);
     let mut clients = crowd(&proxy, 20).await;
     node.kill().await;
     let refused = async || Dial::to(proxy.addr()).consumer("new").try_connect().await.err();

@@ -1,7 +1,7 @@
 use std::sync::Mutex;
 
 use bytes::Bytes;
-use futures::StreamExt;
+use futures::{SinkExt, StreamExt, poll};
 use tokio::{
     io::{AsyncReadExt, DuplexStream},
     sync::mpsc,
@@ -60,6 +60,13 @@ const LIFETIME: Duration = Duration::from_secs(3600);
 
 /// A session over a pipe that holds `pipe_bytes`, with the periods of the contract.
 async fn session(pipe_bytes: usize, lifetime: Duration) -> Fixture {
+    let (session, mut fixture) = prepared(pipe_bytes, lifetime).await;
+    fixture.session.spawn(session.run());
+    fixture
+}
+
+/// As [`session`], not running.
+async fn prepared(pipe_bytes: usize, lifetime: Duration) -> (Session<DuplexStream, TestMailbox>, Fixture) {
     let (client, server) = tokio::io::duplex(pipe_bytes);
     let (incoming, receiver) = mpsc::channel(64);
     let (did, replaced, drain) = (Arc::default(), CancellationToken::new(), CancellationToken::new());
@@ -81,9 +88,7 @@ async fn session(pipe_bytes: usize, lifetime: Duration) -> Fixture {
     };
     let mailbox = TestMailbox { incoming: receiver, did: Arc::clone(&did) };
     let session = Session::new(Wire::new(server, &[]).await, mailbox, Arc::new(terms), particulars);
-    let mut running = JoinSet::new();
-    running.spawn(session.run());
-    Fixture { incoming, did, replaced, drain, session: running, client }
+    (session, Fixture { incoming, did, replaced, drain, session: JoinSet::new(), client })
 }
 
 impl Fixture {
@@ -259,4 +264,33 @@ async fn a_client_that_closes_in_the_middle_of_a_message_gets_its_answer() {
     assert!(answered);
     assert!(matches!(ended(&mut fixture.session).await, End::Closed(None)));
     assert_eq!(fixture.did(), [Did::Left]);
+}
+
+/// As after a suspended process: the deadline is over, and the answer has been in the socket for long.
+#[tokio::test(start_paused = true)]
+async fn a_pong_that_lies_in_the_socket_counts_also_when_its_time_is_over() {
+    let (mut session, fixture) = prepared(64 * 1024, LIFETIME).await;
+    let mut client = client(fixture.client).await;
+    tokio::time::advance(25 * S).await;
+    session.on_timer().await.unwrap();
+    while !matches!(poll!(poll_fn(|cx| session.wire.poll_event(cx))), Poll::Ready(WireEvent::Flushed)) {}
+    session.on_wire(WireEvent::Flushed).unwrap();
+    assert!(client.next().await.unwrap().unwrap().is_ping());
+    client.flush().await.unwrap();
+    tokio::time::advance(11 * S).await;
+    assert!(session.on_timer().await.is_ok());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_socket_that_has_room_counts_also_when_the_write_time_is_over() {
+    let (mut session, mut fixture) = prepared(1024, LIFETIME).await;
+    session.on_delivery(Delivery { tag: Tag::detached(1), redelivered: false, body: vec![b'x'; 100_000].into() });
+    session.feed().unwrap();
+    assert!(poll!(poll_fn(|cx| session.wire.poll_event(cx))).is_pending());
+    tokio::time::advance(31 * S).await;
+    let mut seen = vec![0; 1024];
+    fixture.client.read_exact(&mut seen).await.unwrap();
+    assert!(session.on_timer().await.is_ok());
+    tokio::time::advance(31 * S).await;
+    assert!(matches!(session.on_timer().await, Err(End::DoesNotRead)));
 }
