@@ -34,14 +34,22 @@ fn the_tables_of_the_readme_are_what_the_code_says() {
     }
 }
 
-fn tables() -> [(&'static str, String); 5] {
+fn tables() -> [(&'static str, String); 6] {
     [
         ("options of producers", options::<producers::Args>(producers::args::ENV_PREFIX)),
         ("options of auth-proxy", options::<auth_proxy::args::Args>(auth_proxy::args::ENV_PREFIX)),
         ("options of consumers", options::<consumers::Args>(consumers::args::ENV_PREFIX)),
         ("refusals", refusals()),
         ("close codes", close_codes()),
+        ("benchmarks", benchmarks()),
     ]
+}
+
+/// That of the newest run that was kept: their directories begin with the date.
+fn benchmarks() -> String {
+    let runs = std::fs::read_dir(at("benches/runs")).unwrap().map(|entry| entry.unwrap().path().join("criterion.json"));
+    let newest = runs.filter(|file| file.is_file()).max().expect("a run of scripts/bench");
+    bench::table_of(&newest).unwrap()
 }
 
 fn options<A: Parser>(prefix: &str) -> String {

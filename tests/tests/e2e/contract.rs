@@ -96,7 +96,7 @@ async fn check_instance(mut client: Client) {
     assert_eq!(producers.len(), PRODUCERS.len());
     for producer in producers {
         let numbers: Vec<u64> = seen.iter().filter(|h| &h.producer == producer).map(|h| h.number).collect();
-        assert_eq!(numbers, (1..=ROUNDS).collect::<Vec<_>>(), "{producer}");
+        assert_eq!(numbers, (1..=ROUNDS as u64).collect::<Vec<_>>(), "{producer}");
     }
     client.close().await;
 }
