@@ -6,6 +6,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use consumers::{Args, Config, Totals};
 use futures::{SinkExt as _, StreamExt as _};
+use protocol::close::RetryWindow;
 use protocol::token::{DEVELOPMENT_KEY, Identity, Verifier};
 use service::shutdown::Shutdown;
 use tokio::net::{TcpListener, TcpStream};
@@ -117,8 +118,8 @@ fn upgrade_of(request: &Request) -> Upgrade {
     Upgrade { identity: verifier.verify(&token).unwrap(), uri: request.uri().to_string() }
 }
 
-async fn close(mut socket: Socket, code: u16, reason: &'static str) {
-    socket.close(Some(CloseFrame { code: code.into(), reason: reason.into() })).await.unwrap();
+async fn close(mut socket: Socket, code: u16, reason: &str) {
+    socket.close(Some(CloseFrame { code: code.into(), reason: reason.to_owned().into() })).await.unwrap();
     while let Some(Ok(_)) = socket.next().await {}
 }
 
@@ -239,7 +240,8 @@ async fn an_abrupt_end_is_answered_by_coming_back() {
 async fn a_draining_server_is_left_alone_until_its_window_opens() {
     let server = Server::with_program("").await;
     let (socket, _) = server.answer().await;
-    close(socket, 4002, "retry after 1000-1100 ms").await;
+    let window = RetryWindow { min_ms: 1_000, max_ms: 1_100 };
+    close(socket, 4002, &window.to_string()).await;
     let closed_at = Instant::now();
     let (socket, _) = server.answer().await;
     // The program may see the close some moments before this test does.
