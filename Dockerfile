@@ -3,6 +3,8 @@
 FROM rust:1.95-slim-bookworm AS build
 WORKDIR /src
 COPY . .
+# The allocator is built with make.
+RUN apt-get update && apt-get install -y --no-install-recommends make && rm -rf /var/lib/apt/lists/*
 RUN cargo build --release --locked --package auth-proxy --package producers --package consumers
 
 # The same Debian as above, for the same libc; nothing else is linked.

@@ -27,9 +27,9 @@ find_cargo() {
 
 # The cryptography library brings C and assembler code along.
 find_compiler() {
-    have cc && return
-    if have apt-get && can_be_root; then apt_install gcc libc6-dev && return; fi
-    die "a C compiler (cc) is missing: install gcc or clang and try again"
+    have cc && have make && return
+    if have apt-get && can_be_root; then apt_install gcc libc6-dev make && return; fi
+    die "a C compiler (cc) or make is missing: install gcc or clang, and make, and try again"
 }
 
 # Where cargo puts what it builds, whatever the user's configuration says.
