@@ -1,10 +1,10 @@
 # All three programs in one small image. It runs what it is told: docker run push-gateway producers --help
 
 FROM rust:1.95-slim-bookworm AS build
-WORKDIR /src
-COPY . .
 # The allocator is built with make.
 RUN apt-get update && apt-get install -y --no-install-recommends make && rm -rf /var/lib/apt/lists/*
+WORKDIR /src
+COPY . .
 RUN cargo build --release --locked --package auth-proxy --package producers --package consumers
 
 # The same Debian as above, for the same libc; nothing else is linked.

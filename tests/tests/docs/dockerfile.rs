@@ -25,7 +25,8 @@ fn only(word: &str) -> String {
 
 #[test]
 fn every_program_is_built_and_copied() {
-    let build = only("RUN");
+    let [tools, build] = <[String; 2]>::try_from(all("RUN")).unwrap();
+    assert!(tools.starts_with("apt-get update && apt-get install -y --no-install-recommends make "), "{tools}");
     assert!(build.starts_with("cargo build --release --locked "), "{build}");
     let copies = all("COPY");
     let copied = copies.last().unwrap();
