@@ -21,7 +21,7 @@ pub(crate) struct Counts {
 pub struct Summary {
     /// Upgrades that were answered with 101.
     pub sessions: u64,
-    /// Connections that were answered otherwise.
+    /// Connections that did not become a session: refused, or gone before their answer.
     pub refused: u64,
     /// Deliveries that were written out and acked.
     pub delivered: u64,

@@ -65,7 +65,7 @@ impl Gateway {
         shutdown: &Shutdown,
     ) -> Arc<Self> {
         // With a margin, so that a session that waited in vain still says it in time.
-        let leave_timeout = drain_timeout.saturating_sub(config.close_timeout) * 3 / 4;
+        let drain_leave_timeout = drain_timeout.saturating_sub(config.close_timeout) * 3 / 4;
         let terms = Terms {
             proxy_id: config.id.clone(),
             log_messages: config.log_messages,
@@ -76,7 +76,8 @@ impl Gateway {
                 write_timeout: config.write_timeout,
             },
             close_timeout: config.close_timeout,
-            leave_timeout,
+            leave_timeout: config.broker_timeout,
+            drain_leave_timeout,
             counts: Counts::default(),
             drain: shutdown.token(),
         };
@@ -168,6 +169,7 @@ fn refusal_of(queue: &QueueName, error: &SubscribeError) -> Refusal {
     use broker::topology::TopologyError;
     match error {
         SubscribeError::Unavailable(_) => Refusal::BrokerAway,
+        SubscribeError::Late => Refusal::BrokerSlow,
         SubscribeError::Busy(_) => Refusal::InstanceBusy,
         SubscribeError::LanesFull => Refusal::LanesFull,
         SubscribeError::Refused(TopologyError::Mismatch(_)) => {

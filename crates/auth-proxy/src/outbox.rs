@@ -1,4 +1,4 @@
-//! What a session has taken from its mailbox and not yet settled. Pure: no socket, no broker, no clock.
+//! What a session has taken from its mailbox and not yet settled. Pure: no socket, no broker; the caller brings the time.
 //!
 //! In the raw subprotocol a delivery settles with the first completed flush after its last frame.
 
@@ -6,6 +6,7 @@ use std::collections::VecDeque;
 
 use broker::subscription::{Delivery, Tag};
 use protocol::frame::{Fragments, Frame};
+use tokio::time::Instant;
 
 /// Deliveries on their way to the socket, in order.
 #[derive(Debug)]
@@ -14,11 +15,14 @@ pub struct Outbox {
     waiting: VecDeque<Waiting>,
     /// All frames of these are fed, none is known to be flushed.
     fed: Vec<Tag>,
+    /// When the first of the fed ones arrived.
+    fed_since: Option<Instant>,
 }
 
 #[derive(Debug)]
 struct Waiting {
     tag: Tag,
+    arrived: Instant,
     body: Fragments,
     started: bool,
 }
@@ -26,7 +30,7 @@ struct Waiting {
 impl Outbox {
     /// An empty outbox for at most `window` deliveries.
     pub fn new(window: u16) -> Self {
-        Self { window: window.into(), waiting: VecDeque::new(), fed: Vec::new() }
+        Self { window: window.into(), waiting: VecDeque::new(), fed: Vec::new(), fed_since: None }
     }
 
     /// Whether another delivery may be taken from the mailbox.
@@ -34,9 +38,15 @@ impl Outbox {
         self.waiting.len() + self.fed.len() < self.window
     }
 
-    /// Puts a delivery last in line.
-    pub fn push(&mut self, delivery: Delivery) {
-        self.waiting.push_back(Waiting { tag: delivery.tag, body: Fragments::new(delivery.body), started: false });
+    /// Puts a delivery last in line; it arrived `now`.
+    pub fn push(&mut self, delivery: Delivery, now: Instant) {
+        let Delivery { tag, body, .. } = delivery;
+        self.waiting.push_back(Waiting { tag, arrived: now, body: Fragments::new(body), started: false });
+    }
+
+    /// When the oldest delivery arrived that is not settled.
+    pub fn oldest(&self) -> Option<Instant> {
+        self.fed_since.or_else(|| self.waiting.front().map(|delivery| delivery.arrived))
     }
 
     /// The next frame to feed.
@@ -45,6 +55,7 @@ impl Outbox {
         let frame = front.body.next_frame();
         front.started = true;
         if front.body.is_finished() {
+            self.fed_since.get_or_insert(front.arrived);
             self.fed.extend(self.waiting.pop_front().map(|done| done.tag));
         }
         frame
@@ -52,6 +63,7 @@ impl Outbox {
 
     /// Everything fed so far is flushed: hands out what is settled by that.
     pub fn flushed(&mut self) -> impl AsRef<[Tag]> + use<> {
+        self.fed_since = None;
         std::mem::take(&mut self.fed)
     }
 
@@ -81,7 +93,7 @@ mod tests {
     #[test]
     fn a_delivery_settles_with_the_flush_after_its_last_frame() {
         let mut outbox = Outbox::new(4);
-        outbox.push(delivery(1, FRAGMENT_BYTES + 1));
+        outbox.push(delivery(1, FRAGMENT_BYTES + 1), Instant::now());
         assert!(outbox.next_frame().is_some_and(|frame| !frame.fin));
         assert_eq!(outbox.flushed().as_ref(), tags([]), "half a message settles nothing");
         assert!(outbox.next_frame().is_some_and(|frame| frame.fin));
@@ -93,7 +105,7 @@ mod tests {
     #[test]
     fn an_empty_body_is_one_frame() {
         let mut outbox = Outbox::new(1);
-        outbox.push(delivery(1, 0));
+        outbox.push(delivery(1, 0), Instant::now());
         assert!(outbox.next_frame().is_some_and(|frame| frame.fin && frame.payload.is_empty()));
         assert_eq!(outbox.flushed().as_ref(), tags([1]));
     }
@@ -101,8 +113,8 @@ mod tests {
     #[test]
     fn the_window_counts_what_is_not_flushed() {
         let mut outbox = Outbox::new(2);
-        outbox.push(delivery(1, 1));
-        outbox.push(delivery(2, 1));
+        outbox.push(delivery(1, 1), Instant::now());
+        outbox.push(delivery(2, 1), Instant::now());
         assert!(!outbox.has_room());
         outbox.next_frame();
         assert!(!outbox.has_room(), "fed is not flushed");
@@ -111,10 +123,24 @@ mod tests {
     }
 
     #[test]
+    fn the_oldest_is_the_first_that_is_not_settled() {
+        let (mut outbox, now) = (Outbox::new(4), Instant::now());
+        let later = now + std::time::Duration::from_secs(1);
+        assert_eq!(outbox.oldest(), None);
+        outbox.push(delivery(1, 1), now);
+        outbox.push(delivery(2, 1), later);
+        assert_eq!(outbox.oldest(), Some(now));
+        outbox.next_frame();
+        assert_eq!(outbox.oldest(), Some(now), "fed is not flushed");
+        outbox.flushed();
+        assert_eq!(outbox.oldest(), Some(later));
+    }
+
+    #[test]
     fn an_interruption_finishes_the_message_that_is_half_sent_and_forgets_the_rest() {
         let mut outbox = Outbox::new(4);
-        outbox.push(delivery(1, FRAGMENT_BYTES + 1));
-        outbox.push(delivery(2, 1));
+        outbox.push(delivery(1, FRAGMENT_BYTES + 1), Instant::now());
+        outbox.push(delivery(2, 1), Instant::now());
         outbox.next_frame();
         outbox.forget_unsent();
         assert!(outbox.next_frame().is_some_and(|frame| frame.fin));
@@ -131,7 +157,7 @@ mod tests {
         ) {
             let mut outbox = Outbox::new(16);
             for (number, size) in (1..).zip(&sizes) {
-                outbox.push(delivery(number, *size));
+                outbox.push(delivery(number, *size), Instant::now());
             }
             let (mut settled, mut complete) = (Vec::new(), 0);
             for flush in flushes.into_iter().chain([true]) {

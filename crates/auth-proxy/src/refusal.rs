@@ -40,8 +40,6 @@ pub enum Refusal {
     WebSocketVersion,
     /// 431: the request head has too many bytes or headers.
     HeadTooLarge,
-    /// 500: our fault.
-    Internal,
     /// 503: no connection to the broker.
     BrokerAway,
     /// 503: the broker did not answer in time.
@@ -91,7 +89,7 @@ macro_rules! unavailable {
 
 impl Refusal {
     /// All of them, in the order of their status.
-    pub const ALL: [Refusal; 24] = [
+    pub const ALL: [Refusal; 23] = [
         Refusal::MalformedRequest,
         Refusal::RequestBody,
         Refusal::WebSocketKey,
@@ -108,7 +106,6 @@ impl Refusal {
         Refusal::NoUpgrade,
         Refusal::WebSocketVersion,
         Refusal::HeadTooLarge,
-        Refusal::Internal,
         Refusal::BrokerAway,
         Refusal::BrokerSlow,
         Refusal::InstanceBusy,
@@ -184,9 +181,6 @@ impl Refusal {
                 "head_too_large",
                 "The request head may have 16 KiB and 64 headers.",
             ),
-            Refusal::Internal => {
-                (status(500, "500 Internal Server Error", ""), "internal", "The proxy failed; its log says why.")
-            }
             Refusal::BrokerAway => {
                 (unavailable!("5"), "broker_away", "The broker cannot be reached at the moment; try again later.")
             }

@@ -33,6 +33,9 @@ use crate::{
     wire::{UNFLUSHED_BYTES_MAX, Wire, WireEvent},
 };
 
+/// RabbitMQ up to 4.2 closes a channel on which a delivery has waited for its ack for 30 min, and with it the lane of 127
+/// others. A client that reads so slowly that it comes near has to go.
+const DELIVERY_AGE_MAX: Duration = Duration::from_secs(25 * 60);
 /// How much is taken in from a peer that would be called dead: a flush, and what it said before its pong.
 const LOOKS_BEFORE_DEATH: usize = 16;
 
@@ -42,8 +45,8 @@ pub trait Mailbox: Send + Sized {
     fn next(&mut self) -> impl Future<Output = Incoming> + Send;
     /// What is there already.
     fn try_next(&mut self) -> Option<Incoming>;
-    /// Settles deliveries.
-    fn settle(&mut self, tags: &[Tag], outcome: Outcome);
+    /// Settles deliveries; returns how many there were to settle.
+    fn settle(&mut self, tags: &[Tag], outcome: Outcome) -> usize;
     /// Returns once everything unsettled is back in the queue.
     fn leave(self) -> impl Future<Output = ()> + Send;
 }
@@ -57,8 +60,8 @@ impl Mailbox for Subscription {
         self.try_next()
     }
 
-    fn settle(&mut self, tags: &[Tag], outcome: Outcome) {
-        self.settle(tags, outcome);
+    fn settle(&mut self, tags: &[Tag], outcome: Outcome) -> usize {
+        self.settle(tags, outcome)
     }
 
     fn leave(self) -> impl Future<Output = ()> + Send {
@@ -76,6 +79,8 @@ pub(crate) struct Terms {
     pub(crate) close_timeout: Duration,
     /// How long an end waits for everything to be back in the queue.
     pub(crate) leave_timeout: Duration,
+    /// The same while the proxy shuts down, where the goodbye has to be said in time.
+    pub(crate) drain_leave_timeout: Duration,
     pub(crate) counts: Counts,
     /// Begun when the proxy shuts down.
     pub(crate) drain: CancellationToken,
@@ -129,8 +134,9 @@ where
         let end = self.talk().await;
         let Self { mut wire, mailbox, terms, particulars, .. } = self;
         say(&terms, &particulars.name, &end);
-        // A broker that does not answer keeps nobody: only the waiting stops, the leaving goes on.
-        let leave = timeout(terms.leave_timeout, mailbox.leave());
+        // A broker that does not answer keeps nobody for ever: only the waiting stops, the leaving goes on.
+        let patience = if matches!(end, End::Draining) { terms.drain_leave_timeout } else { terms.leave_timeout };
+        let leave = timeout(patience, mailbox.leave());
         match end.close_code() {
             None => {
                 // It was the client that closed: its own close frame is answered meanwhile.
@@ -151,13 +157,13 @@ where
         let mut replaced = pin!(replaced.cancelled());
         let mut draining = pin!(drain.cancelled());
         let mut expiry = pin!(sleep_until(self.particulars.expires));
-        let mut timer = pin!(sleep_until(self.liveness.wake_at()));
+        let mut timer = pin!(sleep_until(self.wake_at()));
         loop {
             if let Err(end) = self.feed() {
                 return end;
             }
-            if self.liveness.wake_at() < timer.deadline() {
-                timer.as_mut().reset(self.liveness.wake_at());
+            if self.wake_at() < timer.deadline() {
+                timer.as_mut().reset(self.wake_at());
             }
             let event = tokio::select! {
                 () = &mut expiry => Event::Expired,
@@ -173,7 +179,7 @@ where
                 Event::Draining => Err(End::Draining),
                 Event::Timer => {
                     let went_on = self.on_timer().await;
-                    timer.as_mut().reset(self.liveness.wake_at());
+                    timer.as_mut().reset(self.wake_at());
                     went_on
                 }
                 Event::Wire(event) => self.on_wire(event),
@@ -183,6 +189,11 @@ where
                 return end;
             }
         }
+    }
+
+    fn wake_at(&self) -> Instant {
+        let too_old = self.outbox.oldest().map(|arrived| arrived + DELIVERY_AGE_MAX);
+        too_old.map_or(self.liveness.wake_at(), |too_old| too_old.min(self.liveness.wake_at()))
     }
 
     /// Feeds frames while little waits for the socket.
@@ -201,6 +212,9 @@ where
     /// Never waits. After a pause of this process, the timer is due while the pong lies in the socket, and while the
     /// socket has long had room: so the wire is looked at before a peer is called dead.
     async fn on_timer(&mut self) -> Result<(), End> {
+        if self.outbox.oldest().is_some_and(|arrived| arrived.elapsed() >= DELIVERY_AGE_MAX) {
+            return Err(End::DoesNotRead);
+        }
         let mut due = self.liveness.due(Instant::now(), self.wire.took_at());
         for _ in 0..LOOKS_BEFORE_DEATH {
             if !matches!(due, Some(Due::NoPong | Due::DoesNotRead)) {
@@ -232,8 +246,8 @@ where
             WireEvent::Flushed => {
                 self.liveness.flushed(Instant::now());
                 let settled = self.outbox.flushed();
-                self.terms.counts.delivered.fetch_add(settled.as_ref().len() as u64, Ordering::Relaxed);
-                self.mailbox.settle(settled.as_ref(), Outcome::Ack);
+                let acked = self.mailbox.settle(settled.as_ref(), Outcome::Ack);
+                self.terms.counts.delivered.fetch_add(acked as u64, Ordering::Relaxed);
                 Ok(())
             }
             WireEvent::Frame(Some(Message::Close(frame))) => Err(End::Closed(frame.map(|frame| frame.code.into()))),
@@ -279,7 +293,7 @@ where
             let (id, name) = (&self.terms.proxy_id, &self.particulars.name);
             info!("AuthProxy {id}: For {name}: Forwarding [{}]", Escaped(body.trim_end()));
         }
-        self.outbox.push(delivery);
+        self.outbox.push(delivery, Instant::now());
     }
 }
 

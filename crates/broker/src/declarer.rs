@@ -48,7 +48,11 @@ impl Declarer {
     pub(crate) async fn ensure(&self, queue: &QueueName, key: &RoutingKey) -> Result<QueueState, TopologyError> {
         let lease = self.lease().await?;
         let made = topology::declare(lease.channel(), queue).await;
-        let made = made.map_err(|error| TopologyError::of(&error))?;
+        let made = made.map_err(|error| match TopologyError::of(&error) {
+            // It is declared, so it is not absent: the node where it lives is down.
+            TopologyError::NotFound(text) => TopologyError::Gone(text),
+            other => other,
+        })?;
         topology::bind(lease.channel(), queue, key).await.map_err(|error| match TopologyError::of(&error) {
             TopologyError::NotFound(text) if text.contains("no exchange") => {
                 TopologyError::NoExchange(protocol::names::EXCHANGE_DIRECT)

@@ -19,8 +19,9 @@ use std::{
     time::Duration,
 };
 
-use futures::{StreamExt, stream};
+use futures::{StreamExt, future::join_all, stream};
 use lapin::{
+    Consumer,
     options::{BasicConsumeOptions, BasicQosOptions},
     types::FieldTable,
 };
@@ -36,7 +37,7 @@ use crate::{
     link::Link,
     live::Live,
     pool::Pool,
-    seat::{Attachment, Seat},
+    seat::Seat,
     topology::{TopologyError, short},
 };
 
@@ -93,6 +94,19 @@ pub(crate) enum AttachError {
     Refused(TopologyError),
 }
 
+/// Whether a subscription is to be tried again on the same life of the channel.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Tried {
+    Done,
+    Again,
+}
+
+impl Tried {
+    fn is_again(self) -> bool {
+        self == Self::Again
+    }
+}
+
 impl Lane {
     pub(crate) fn new(id: u64, link: Link, pool: Weak<Pool>, timing: Timing, quarantined: bool) -> Arc<Self> {
         Arc::new(Self {
@@ -114,6 +128,8 @@ impl Lane {
         retired.run_until_cancelled(self.live_on()).await;
         let live = self.control.lock().await.live.take();
         if let Some(live) = live {
+            // What was settled in the last moments would come again otherwise.
+            live.flush().await;
             live.end().await;
         }
     }
@@ -136,12 +152,18 @@ impl Lane {
                         let resumed = self.resume_all(seats, &live);
                         tokio::join!(live.write_acks(self.timing.ack_interval), resumed);
                     };
+                    let death = async {
+                        tokio::select! {
+                            () = live.dead.cancelled() => {}
+                            () = async { while live.is_alive() && troubles.changed().await.is_ok() {} } => {}
+                        }
+                        // Whoever has the turn hears from the client library why the channel died: it may have been
+                        // his own consume, and he must not be forgotten.
+                        drop(self.control.lock().await);
+                    };
                     tokio::select! {
                         () = work => {}
-                        () = live.dead.cancelled() => {}
-                        () = async {
-                            while live.is_alive() && troubles.changed().await.is_ok() {}
-                        } => {}
+                        () = death => {}
                     }
                     self.control.lock().await.live = None;
                     live.end().await;
@@ -171,89 +193,117 @@ impl Lane {
         control.seats.values().cloned().collect()
     }
 
+    /// A first try for each, a few at a time; those that fail then go on by themselves and hold up nobody.
     async fn resume_all(&self, seats: Vec<Arc<Seat>>, live: &Arc<Live>) {
-        stream::iter(seats)
-            .for_each_concurrent(RESUME_CONCURRENCY, |seat| async move { self.resume(&seat, live).await })
+        let failed = stream::iter(seats)
+            .map(|seat| async move { self.try_resume(&seat, live).await.is_again().then_some(seat) })
+            .buffer_unordered(RESUME_CONCURRENCY)
+            .filter_map(std::future::ready)
+            .collect::<Vec<_>>()
             .await;
+        join_all(failed.iter().map(|seat| self.resume(seat, live))).await;
     }
 
-    /// Puts a subscription back, on this channel's life: looks whether its queue is still there, makes it anew if not.
+    /// Puts a subscription back on this life of the channel, as long as that takes or lasts.
     pub(crate) async fn resume(&self, seat: &Arc<Seat>, live: &Arc<Live>) {
-        let Some(pool) = self.pool.upgrade() else { return };
         let mut backoff = Backoff::new(RETRY_FIRST, RETRY_CAP);
-        while live.is_alive() && !seat.leaving.is_cancelled() {
-            match timeout(self.timing.request_timeout, pool.restore(&seat.queue, &seat.key)).await {
-                Ok(Ok(recreated)) => match self.attach(seat, recreated).await {
-                    Ok(()) | Err(AttachError::Leaving | AttachError::NoChannel) => return,
-                    Err(AttachError::Refused(error)) => {
-                        warn!("Lane {} lost its channel to the consume of {}: {error}", self.id, seat.queue);
-                        pool.relocate(seat.clone());
-                        return;
-                    }
-                },
-                Ok(Err(error)) if !error.is_transient() => {
-                    warn!("Subscription of {} cannot be restored: {error}", seat.queue);
-                    seat.lose(error.to_string());
-                    return;
-                }
-                Ok(Err(error)) => debug!("Subscription of {} is not restored yet: {error}", seat.queue),
-                Err(_) => debug!("Subscription of {} is not restored yet: no answer", seat.queue),
-            }
+        while self.try_resume(seat, live).await.is_again() {
             sleep(backoff.next()).await;
+        }
+    }
+
+    /// Looks whether the queue is still there, makes it anew if not, and consumes.
+    async fn try_resume(&self, seat: &Arc<Seat>, live: &Arc<Live>) -> Tried {
+        let Some(pool) = self.pool.upgrade() else { return Tried::Done };
+        if !live.is_alive() || seat.leaving.is_cancelled() {
+            return Tried::Done;
+        }
+        match timeout(self.timing.request_timeout, pool.restore(seat)).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) if !error.is_transient() => {
+                warn!("Subscription of {} cannot be restored: {error}", seat.queue);
+                self.lose(seat, error.to_string());
+                return Tried::Done;
+            }
+            Ok(Err(error)) => {
+                debug!("Subscription of {} is not restored yet: {error}", seat.queue);
+                return Tried::Again;
+            }
+            Err(_) => {
+                debug!("Subscription of {} is not restored yet: no answer", seat.queue);
+                return Tried::Again;
+            }
+        }
+        if let Err(AttachError::Refused(error)) = self.attach(seat, Some(live.generation)).await {
+            warn!("Lane {} lost its channel to the consume of {}: {error}", self.id, seat.queue);
+            if self.quarantined.load(Ordering::Acquire) {
+                self.lose(seat, error.to_string());
+            } else {
+                pool.relocate(seat.clone());
+            }
+        }
+        Tried::Done
+    }
+
+    fn lose(&self, seat: &Seat, reason: String) {
+        self.quarantined.store(false, Ordering::Release);
+        seat.lose(reason);
+    }
+
+    /// Takes in a seat that has no consumer; it gets one now, or when the lane has a channel.
+    pub(crate) async fn adopt(&self, seat: &Arc<Seat>) {
+        let live = {
+            let mut control = self.control.lock().await;
+            control.seats.insert(seat.id, seat.clone());
+            control.live.clone()
+        };
+        if let Some(live) = live {
+            self.resume(seat, &live).await;
         }
     }
 
     /// The broker cancelled one consumer: its queue was deleted. The channel lives on.
     pub(crate) async fn resume_after_cancel(&self, seat: &Arc<Seat>, live: &Arc<Live>) {
-        seat.attached.store(0, Ordering::Release);
+        {
+            let _turn = self.control.lock().await;
+            seat.attached.store(0, Ordering::Release);
+        }
         self.resume(seat, live).await;
     }
 
-    /// Starts to consume for a seat, and seats it here.
+    /// Starts to consume for a seat, and seats it here; on this life of the channel alone, if one is given.
     ///
     /// # Cancel safety
-    /// Not to be dropped half-way: a consume under way would be forgotten. Tasks of the broker call it.
-    pub(crate) async fn attach(&self, seat: &Arc<Seat>, recreated: bool) -> Result<(), AttachError> {
+    /// Not to be dropped half-way while the channel lives: a consume under way would be forgotten.
+    pub(crate) async fn attach(&self, seat: &Arc<Seat>, life: Option<u64>) -> Result<(), AttachError> {
         let mut control = self.control.lock().await;
-        if seat.leaving.is_cancelled() {
+        if seat.leaving.is_cancelled() || seat.lane().id != self.id {
             return Err(AttachError::Leaving);
         }
         let live = control.live.clone().filter(|live| live.is_alive()).ok_or(AttachError::NoChannel)?;
+        if life.is_some_and(|life| life != live.generation) {
+            return Err(AttachError::NoChannel);
+        }
         if seat.attached.load(Ordering::Acquire) == live.generation {
             return Ok(());
         }
-        control.consumers += 1;
-        let tag = format!("{}.{}", seat.id, control.consumers);
-        let consume = async {
-            if control.prefetch != seat.window {
-                live.channel.basic_qos(seat.window, BasicQosOptions::default()).await?;
-                control.prefetch = seat.window;
-            }
-            let (queue, tag) = (short(seat.queue.as_str()), short(&tag));
-            live.channel.basic_consume(queue, tag, BasicConsumeOptions::default(), FieldTable::default()).await
-        };
-        match timeout(self.timing.request_timeout, consume).await {
+        let error = match timeout(self.timing.request_timeout, consume(&mut control, &live, seat)).await {
             Ok(Ok(consumer)) => {
                 control.seats.insert(seat.id, seat.clone());
                 seat.attached.store(live.generation, Ordering::Release);
-                seat.fill(Attachment { live, consumer, recreated });
-                Ok(())
+                seat.fill(live, consumer);
+                self.quarantined.store(false, Ordering::Release);
+                return Ok(());
             }
-            Ok(Err(error)) => {
-                live.dead.cancel();
-                match TopologyError::of(&error) {
-                    error @ (TopologyError::NotFound(_) | TopologyError::Forbidden(_)) => {
-                        control.seats.remove(&seat.id);
-                        Err(AttachError::Refused(error))
-                    }
-                    _ => Err(AttachError::NoChannel),
-                }
-            }
-            Err(_) => {
-                live.dead.cancel();
-                Err(AttachError::NoChannel)
-            }
+            Ok(Err(error)) => TopologyError::of(&error),
+            Err(_) => TopologyError::Gone("no answer to a consume".to_owned()),
+        };
+        live.dead.cancel();
+        if error.is_transient() {
+            return Err(AttachError::NoChannel);
         }
+        control.seats.remove(&seat.id);
+        Err(AttachError::Refused(error))
     }
 
     /// Waits until the lane has a channel, up to `patience`. Cancel safe.
@@ -268,4 +318,16 @@ impl Lane {
         };
         timeout(patience, alive).await.is_ok()
     }
+}
+
+/// One step, since the prefetch of a consumer is that which was set last on its channel.
+async fn consume(control: &mut Control, live: &Live, seat: &Seat) -> lapin::Result<Consumer> {
+    control.consumers += 1;
+    let tag = format!("{}.{}", seat.id, control.consumers);
+    if control.prefetch != seat.window {
+        live.channel.basic_qos(seat.window, BasicQosOptions::default()).await?;
+        control.prefetch = seat.window;
+    }
+    let (queue, tag) = (short(seat.queue.as_str()), short(&tag));
+    live.channel.basic_consume(queue, tag, BasicConsumeOptions::default(), FieldTable::default()).await
 }

@@ -47,6 +47,12 @@ struct State {
     blocked: bool,
 }
 
+impl State {
+    fn is_up(&self) -> bool {
+        self.connection.as_ref().is_some_and(|connection| connection.status().connected())
+    }
+}
+
 /// Keeps the connection of a [`Link`]; its owner runs it beside those who work on it.
 pub struct LinkDriver {
     endpoints: Arc<[Endpoint]>,
@@ -84,12 +90,12 @@ impl Link {
     /// # Cancel safety
     /// Safe: it only looks.
     pub async fn up(&self) -> Arc<Connection> {
-        self.when(|state| state.connection.as_ref().is_some_and(|connection| connection.status().connected())).await
+        self.when(State::is_up).await
     }
 
     /// As [`up`](Self::up), and the broker does not block it.
     pub(crate) async fn ready(&self) -> Arc<Connection> {
-        self.when(|state| state.connection.is_some() && !state.blocked).await
+        self.when(|state| state.is_up() && !state.blocked).await
     }
 
     async fn when(&self, holds: impl Fn(&State) -> bool) -> Arc<Connection> {

@@ -6,7 +6,7 @@ use protocol::names::{QueueName, RoutingKey};
 use service::backoff::Backoff;
 use tokio::{
     sync::oneshot,
-    time::{Instant, sleep, timeout},
+    time::{Instant, sleep, timeout, timeout_at},
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
@@ -17,7 +17,7 @@ use crate::{
     endpoint::Endpoint,
     lane::{AttachError, Lane, Timing},
     link::{Link, link},
-    pool::Pool,
+    pool::{LanesFull, Pool},
     seat::Seat,
     subscription::Subscription,
     topology::{CONTROL, DIRECT, TopologyError},
@@ -46,7 +46,10 @@ pub struct Options {
 /// Why there is no subscription.
 #[derive(Debug, thiserror::Error)]
 pub enum SubscribeError {
-    /// The broker is away, slow, or went away meanwhile.
+    /// The broker did not answer in time.
+    #[error("the broker did not answer in time")]
+    Late,
+    /// The broker is away, or went away meanwhile.
     #[error("the broker is not available: {0}")]
     Unavailable(String),
     /// The queue has a consumer already, of another proxy.
@@ -69,7 +72,10 @@ pub struct Mailboxes {
     declarer: Arc<Declarer>,
     pool: Arc<Pool>,
     request_timeout: Duration,
+    /// What works for a subscription: comes to an end when all have left.
     tasks: TaskTracker,
+    /// What keeps links and lanes: comes to an end after `stop`.
+    keepers: TaskTracker,
     stop: CancellationToken,
 }
 
@@ -77,7 +83,7 @@ impl Mailboxes {
     /// Starts to connect and returns at once. Deliveries and declarations have a connection each, so that a storm of
     /// declarations does not stand in the way of acks.
     pub fn start(endpoints: Vec<Endpoint>, options: &Options) -> Self {
-        let (tasks, stop) = (TaskTracker::new(), CancellationToken::new());
+        let (tasks, keepers, stop) = (TaskTracker::new(), TaskTracker::new(), CancellationToken::new());
         let endpoints: Arc<[Endpoint]> = endpoints.into();
         let open = |purpose: &str| {
             let options = ConnectionOptions {
@@ -86,15 +92,26 @@ impl Mailboxes {
                 timeout: options.request_timeout,
             };
             let (link, driver) = link(endpoints.clone(), options, &[DIRECT, CONTROL]);
-            tasks.spawn(driver.run(stop.clone()));
+            keepers.spawn(driver.run(stop.clone()));
             link
         };
         let (deliveries, declarations) = (open("deliveries"), open("declarations"));
         let declarer = Arc::new(Declarer::new(declarations.clone(), options.declare_channels));
         let timing = Timing { ack_interval: options.ack_interval, request_timeout: options.request_timeout };
-        let pool = Pool::new(deliveries.clone(), declarer.clone(), timing, options.lanes_max, tasks.clone());
+        let pool =
+            Pool::new(deliveries.clone(), declarer.clone(), timing, options.lanes_max, keepers.clone(), tasks.clone());
         let request_timeout = options.request_timeout;
-        Self { claims: Claims::default(), deliveries, declarations, declarer, pool, request_timeout, tasks, stop }
+        Self {
+            claims: Claims::default(),
+            deliveries,
+            declarations,
+            declarer,
+            pool,
+            request_timeout,
+            tasks,
+            keepers,
+            stop,
+        }
     }
 
     /// Whether new subscriptions have a chance now.
@@ -105,11 +122,6 @@ impl Mailboxes {
     /// Waits until [`Self::is_up`]. Cancel safe.
     pub async fn up(&self) {
         let _ = tokio::join!(self.deliveries.up(), self.declarations.up());
-    }
-
-    /// How many lanes there are, empty ones included.
-    pub fn lanes(&self) -> usize {
-        self.pool.lanes()
     }
 
     /// Claims a queue within this process, after its present owner has left.
@@ -123,35 +135,34 @@ impl Mailboxes {
     /// Declares the claimed queue, binds it and starts to consume, with at most `window` unsettled deliveries.
     ///
     /// # Cancel safety
-    /// The work goes on in a task of its own; when nobody waits for it any more, it leaves again at once.
+    /// The work is done in a task of its own. When nobody waits for it any more, it stops, or leaves again at once.
     pub async fn subscribe(&self, claim: Claim, key: RoutingKey, window: u16) -> Result<Subscription, SubscribeError> {
-        let (sender, outcome) = oneshot::channel();
+        let (mut sender, outcome) = oneshot::channel();
         let this = self.clone();
         self.tasks.spawn(async move {
-            // A receiver that is gone drops the subscription, which leaves.
-            drop(sender.send(this.subscribe_owned(claim, key, window.max(1)).await));
+            let deadline = Instant::now() + this.request_timeout;
+            // The place comes first: who gets none must not leave a bound queue behind that fills up for nobody.
+            let lane = match this.pool.place(window, false) {
+                Ok(lane) => lane,
+                Err(LanesFull) => return drop(sender.send(Err(SubscribeError::LanesFull))),
+            };
+            // Here it may stop half-way: a dropped declaration closes its channel.
+            let prepared = tokio::select! {
+                prepared = this.prepare(claim.queue(), &key, deadline) => prepared,
+                () = sender.closed() => return this.pool.release(&lane, window),
+            };
+            if let Err(error) = prepared {
+                this.pool.release(&lane, window);
+                return drop(sender.send(Err(error)));
+            }
+            // From here on the subscription owns seat, place and claim, and gives them back in the right order; a
+            // receiver that is gone drops it.
+            let seat = Seat::new(lane.clone(), claim, key, window);
+            let attached = this.attach(lane, &seat, deadline).await;
+            let subscription = Subscription::new(seat, this.pool.clone(), this.tasks.clone());
+            drop(sender.send(attached.map(|()| subscription)));
         });
         outcome.await.unwrap_or_else(|_| Err(SubscribeError::Unavailable("the proxy is closing".to_owned())))
-    }
-
-    async fn subscribe_owned(
-        &self,
-        claim: Claim,
-        key: RoutingKey,
-        window: u16,
-    ) -> Result<Subscription, SubscribeError> {
-        let deadline = Instant::now() + self.request_timeout;
-        // The place comes first: who gets none must not leave a bound queue behind that fills up for nobody.
-        let lane = self.pool.place(window, false).map_err(|_| SubscribeError::LanesFull)?;
-        if let Err(error) = self.prepare(claim.queue(), &key, deadline).await {
-            self.pool.release(&lane, window);
-            return Err(error);
-        }
-        let seat = Seat::new(lane.clone(), claim, key, window);
-        // From here on the subscription owns seat, place and claim, and gives them back in the right order.
-        let attached = self.attach(&lane, &seat, deadline).await;
-        let subscription = Subscription::new(seat, self.pool.clone(), self.tasks.clone());
-        attached.map(|()| subscription)
     }
 
     async fn prepare(&self, queue: &QueueName, key: &RoutingKey, deadline: Instant) -> Result<(), SubscribeError> {
@@ -161,50 +172,56 @@ impl Mailboxes {
                 return Err(SubscribeError::Unavailable("there is no connection".to_owned()));
             }
             let left = deadline.saturating_duration_since(Instant::now());
-            let reason = match timeout(left, self.declarer.ensure(queue, key)).await {
+            match timeout(left, self.declarer.ensure(queue, key)).await {
                 Ok(Ok(queue)) if queue.consumers > 0 => return Err(SubscribeError::Busy(queue.consumers)),
                 Ok(Ok(_)) => return Ok(()),
                 Ok(Err(error)) if !error.is_transient() => return Err(SubscribeError::Refused(error)),
-                Ok(Err(error)) => error.to_string(),
-                Err(_) => "it did not answer in time".to_owned(),
-            };
-            if Instant::now() >= deadline {
-                return Err(SubscribeError::Unavailable(reason));
+                Ok(Err(error)) if Instant::now() >= deadline => {
+                    return Err(SubscribeError::Unavailable(error.to_string()));
+                }
+                Ok(Err(_)) => sleep(backoff.next()).await,
+                Err(_) => return Err(SubscribeError::Late),
             }
-            sleep(backoff.next()).await;
         }
     }
 
-    async fn attach(&self, lane: &Arc<Lane>, seat: &Arc<Seat>, deadline: Instant) -> Result<(), SubscribeError> {
+    async fn attach(&self, mut lane: Arc<Lane>, seat: &Arc<Seat>, deadline: Instant) -> Result<(), SubscribeError> {
+        let mut alone = false;
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() || !lane.ready(left).await {
-                return Err(SubscribeError::Unavailable("it did not answer in time".to_owned()));
+                return Err(SubscribeError::Late);
             }
-            match lane.attach(seat, false).await {
+            match lane.attach(seat, None).await {
                 Ok(()) => return Ok(()),
                 Err(AttachError::NoChannel) => {}
                 Err(AttachError::Leaving) => return Err(SubscribeError::Unavailable("nobody waits".to_owned())),
+                Err(AttachError::Refused(error)) if alone => {
+                    return Err(SubscribeError::Unavailable(error.to_string()));
+                }
                 // The queue vanished between declare and consume, and took the channel along. Once more, where nobody
                 // else sits.
-                Err(AttachError::Refused(_)) => return self.attach_alone(seat).await,
+                Err(AttachError::Refused(_)) => {
+                    alone = true;
+                    lane = self.pool.place(seat.window, true).map_err(|LanesFull| SubscribeError::LanesFull)?;
+                    match seat.move_to(lane.clone()) {
+                        Ok(left) | Err(left) => self.pool.release(&left, seat.window),
+                    }
+                    self.prepare(&seat.queue, &seat.key, deadline).await?;
+                }
             }
         }
     }
 
-    async fn attach_alone(&self, seat: &Arc<Seat>) -> Result<(), SubscribeError> {
-        let lane = self.pool.place(seat.window, true).map_err(|_| SubscribeError::LanesFull)?;
-        match seat.move_to(lane.clone()) {
-            Ok(left) | Err(left) => self.pool.release(&left, seat.window),
-        }
-        self.pool.try_alone(&lane, seat).await.map_err(SubscribeError::Unavailable)
-    }
-
-    /// Closes the connections, after every subscription has left or `patience` is over.
+    /// Closes the connections once every subscription has left; within `patience`, the last quarter of which is for the
+    /// connections.
     pub async fn close(self, patience: Duration) {
+        let deadline = Instant::now() + patience;
         self.tasks.close();
+        let _ = timeout(patience * 3 / 4, self.tasks.wait()).await;
         self.pool.retire();
         self.stop.cancel();
-        let _ = timeout(patience, self.tasks.wait()).await;
+        self.keepers.close();
+        let _ = timeout_at(deadline, self.keepers.wait()).await;
     }
 }

@@ -4,18 +4,13 @@
 //! (CPU a message with 0 · 1,000 · 10,000 · 50,000 open tags, tried on 3.10: 30 · 60 · 570 · 2,400 µs). So the open tags
 //! of a lane are bounded: it takes subscriptions while the sum of their windows stays within [`OPEN_TAGS_MAX`].
 
-use std::{
-    sync::{Arc, Mutex, Weak, atomic::Ordering},
-    time::Duration,
-};
+use std::sync::{Arc, Mutex, Weak, atomic::Ordering};
 
-use protocol::names::{QueueName, RoutingKey};
 use tokio_util::task::TaskTracker;
-use tracing::warn;
 
 use crate::{
     declarer::Declarer,
-    lane::{AttachError, Lane, Timing},
+    lane::{Lane, Timing},
     link::Link,
     lock,
     seat::Seat,
@@ -24,8 +19,6 @@ use crate::{
 
 /// The most open tags a lane may have: 128 subscriptions with a window of 16. A single larger window gets a lane alone.
 pub const OPEN_TAGS_MAX: u32 = 2_048;
-/// How long a subscription that is moved waits for its new lane's channel.
-const LANE_PATIENCE: Duration = Duration::from_secs(10);
 
 /// All lanes of this process.
 pub(crate) struct Pool {
@@ -34,6 +27,9 @@ pub(crate) struct Pool {
     declarer: Arc<Declarer>,
     timing: Timing,
     lanes_max: usize,
+    /// Lanes live in these tasks.
+    keepers: TaskTracker,
+    /// Subscriptions are moved in these.
     tasks: TaskTracker,
     places: Mutex<Places>,
 }
@@ -59,6 +55,7 @@ impl Pool {
         declarer: Arc<Declarer>,
         timing: Timing,
         lanes_max: usize,
+        keepers: TaskTracker,
         tasks: TaskTracker,
     ) -> Arc<Self> {
         Arc::new_cyclic(|me| Self {
@@ -67,6 +64,7 @@ impl Pool {
             declarer,
             timing,
             lanes_max,
+            keepers,
             tasks,
             places: Mutex::default(),
         })
@@ -92,7 +90,7 @@ impl Pool {
         places.next_id += 1;
         let lane = Lane::new(places.next_id, self.link.clone(), self.me.clone(), self.timing, alone);
         places.lanes.push(Place { lane: lane.clone(), windows: window });
-        self.tasks.spawn(lane.clone().supervise());
+        self.keepers.spawn(lane.clone().supervise());
         Ok(lane)
     }
 
@@ -118,59 +116,36 @@ impl Pool {
         });
     }
 
-    /// How many lanes there are.
-    pub(crate) fn lanes(&self) -> usize {
-        lock(&self.places).lanes.len()
-    }
-
     /// Ends all lanes.
     pub(crate) fn retire(&self) {
         lock(&self.places).lanes.drain(..).for_each(|place| place.lane.retired.cancel());
     }
 
-    /// Makes sure that a mailbox is there, and says whether it had to be made anew.
-    pub(crate) async fn restore(&self, queue: &QueueName, key: &RoutingKey) -> Result<bool, TopologyError> {
-        match self.declarer.look(queue).await? {
-            Some(_) => Ok(false),
-            None => self.declarer.ensure(queue, key).await.map(|_| true),
+    /// Makes sure that a seat's mailbox is there, and notes on the seat when it had to be made anew.
+    pub(crate) async fn restore(&self, seat: &Seat) -> Result<(), TopologyError> {
+        if self.declarer.look(&seat.queue).await?.is_none() {
+            self.declarer.ensure(&seat.queue, &seat.key).await?;
+            seat.set_recreated();
         }
+        Ok(())
     }
 
     /// Moves a subscription whose consume killed its lane to a lane of its own, where it can hurt nobody else; refused
     /// there again, it is lost and its session ends.
     pub(crate) fn relocate(&self, seat: Arc<Seat>) {
-        let Some(pool) = self.me.upgrade() else { return };
-        self.tasks.spawn(async move {
-            match pool.place(seat.window, true) {
-                Err(LanesFull) => seat.lose("no lane is left to move to".to_owned()),
-                Ok(lane) => match seat.move_to(lane.clone()) {
-                    Err(unused) => {
-                        unused.quarantined.store(false, Ordering::Release);
-                        pool.release(&unused, seat.window);
-                    }
-                    Ok(old) => {
-                        pool.release(&old, seat.window);
-                        if let Err(reason) = pool.try_alone(&lane, &seat).await {
-                            seat.lose(reason);
-                        }
-                    }
-                },
+        let lane = match self.place(seat.window, true) {
+            Ok(lane) => lane,
+            Err(LanesFull) => return seat.lose("no lane is left to move to".to_owned()),
+        };
+        match seat.move_to(lane.clone()) {
+            Ok(old) => {
+                self.release(&old, seat.window);
+                self.tasks.spawn(async move { lane.adopt(&seat).await });
             }
-        });
-    }
-
-    /// One more try on a lane that nobody else sits on.
-    pub(crate) async fn try_alone(&self, lane: &Arc<Lane>, seat: &Arc<Seat>) -> Result<(), String> {
-        let recreated = self.restore(&seat.queue, &seat.key).await.map_err(|error| error.to_string())?;
-        lane.ready(LANE_PATIENCE).await;
-        let attached = lane.attach(seat, recreated).await;
-        lane.quarantined.store(false, Ordering::Release);
-        match attached {
-            Ok(()) | Err(AttachError::Leaving) => Ok(()),
-            Err(AttachError::NoChannel) => Err("the broker went away".to_owned()),
-            Err(AttachError::Refused(error)) => {
-                warn!("The broker refuses to deliver {}: {error}", seat.queue);
-                Err(error.to_string())
+            // It left meanwhile.
+            Err(unused) => {
+                unused.quarantined.store(false, Ordering::Release);
+                self.release(&unused, seat.window);
             }
         }
     }

@@ -171,7 +171,9 @@ impl Publisher {
             Ok(Err(error)) => error.into(),
             Err(_) => PublishError::Stuck(patience),
         };
-        link.suspect(error.to_string());
+        if !matches!(error, PublishError::Lost(_)) {
+            link.suspect(error.to_string());
+        }
         Err(error)
     }
 
@@ -310,8 +312,10 @@ impl Publisher {
         }
         let Some(error) = lost.map(PublishError::from) else { return Ok(()) };
         // On the same connection the next channel would meet the same refusal at once; the driver makes a pause, and
-        // looks at the exchange first.
-        self.link.suspect(error.to_string());
+        // looks at the exchange first. A lost connection it sees by itself, and may have replaced already.
+        if !matches!(error, PublishError::Lost(_)) {
+            self.link.suspect(error.to_string());
+        }
         Err(error)
     }
 }

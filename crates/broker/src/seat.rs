@@ -2,7 +2,7 @@
 
 use std::sync::{
     Arc, Mutex,
-    atomic::{AtomicU64, Ordering},
+    atomic::{AtomicBool, AtomicU64, Ordering},
 };
 
 use lapin::Consumer;
@@ -22,8 +22,10 @@ pub(crate) struct Seat {
     pub(crate) window: u16,
     /// Set before anything else when the subscription is to end: nobody consumes for it any more.
     pub(crate) leaving: CancellationToken,
-    /// The generation on which this seat has a consumer; 0 for none. Written under the lane's control lock.
+    /// The generation on which this seat has a consumer; 0 for none. Written under its lane's control lock.
     pub(crate) attached: AtomicU64,
+    /// The mailbox was made anew since the session last got a consumer.
+    recreated: AtomicBool,
     lane: Mutex<Arc<Lane>>,
     slot: Mutex<Slot>,
     changed: Notify,
@@ -53,6 +55,7 @@ impl Seat {
             window,
             leaving: CancellationToken::new(),
             attached: AtomicU64::new(0),
+            recreated: AtomicBool::new(false),
             lane: Mutex::new(lane),
             slot: Mutex::new(Slot::Empty),
             changed: Notify::new(),
@@ -77,9 +80,15 @@ impl Seat {
         if self.leaving.is_cancelled() { Err(new) } else { Ok(std::mem::replace(&mut *lane, new)) }
     }
 
+    /// The mailbox is a new one; told to the session with its next consumer.
+    pub(crate) fn set_recreated(&self) {
+        self.recreated.store(true, Ordering::Release);
+    }
+
     /// Hands over a consumer; one that was not fetched yet belongs to a dead channel and is dropped.
-    pub(crate) fn fill(&self, attachment: Attachment) {
-        *lock(&self.slot) = Slot::Full(attachment);
+    pub(crate) fn fill(&self, live: Arc<Live>, consumer: Consumer) {
+        let recreated = self.recreated.swap(false, Ordering::AcqRel);
+        *lock(&self.slot) = Slot::Full(Attachment { live, consumer, recreated });
         self.changed.notify_one();
     }
 

@@ -114,6 +114,10 @@ impl Subscription {
                 Err(reason) => Incoming::Lost(reason),
             };
         };
+        // What a dead channel had delivered comes again on the next one.
+        if !self.live.as_ref().is_some_and(|live| live.is_alive()) {
+            return self.interrupted();
+        }
         match consumer.next().await {
             Some(Ok(delivery)) => {
                 self.open.push_back(delivery.delivery_tag);
@@ -133,8 +137,9 @@ impl Subscription {
     }
 
     /// Settles deliveries, each once; unknown and outdated tags are ignored.
-    pub fn settle(&mut self, tags: &[Tag], outcome: Outcome) {
-        let Some(live) = self.live.clone() else { return };
+    /// Returns how many it settled.
+    pub fn settle(&mut self, tags: &[Tag], outcome: Outcome) -> usize {
+        let Some(live) = self.live.clone() else { return 0 };
         let open = &mut self.open;
         let settled: Vec<DeliveryTag> = tags
             .iter()
@@ -142,9 +147,10 @@ impl Subscription {
             .map(|tag| tag.number)
             .collect();
         if settled.is_empty() {
-            return;
+            return 0;
         }
-        let count = u32::try_from(settled.len()).unwrap_or(u32::MAX);
+        let settled_now = settled.len();
+        let count = u32::try_from(settled_now).unwrap_or(u32::MAX);
         let flushes = live.flushes();
         if flushes != std::mem::replace(&mut self.flushes_seen, flushes) {
             self.settled_since_flush = 0;
@@ -152,6 +158,7 @@ impl Subscription {
         self.settled_since_flush = self.settled_since_flush.saturating_add(count);
         let half_used = self.settled_since_flush.saturating_mul(2) >= u32::from(self.seat.window);
         live.settle(settled, outcome, half_used);
+        settled_now
     }
 
     /// Leaves: returns once everything unsettled is back in the queue, first in line and flagged, and the queue is free

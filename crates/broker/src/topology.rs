@@ -20,8 +20,8 @@ pub enum TopologyError {
     /// An exchange of the definitions does not exist.
     #[error("the exchange {0:?} does not exist; load rabbit_definitions.json into the broker")]
     NoExchange(&'static str),
-    /// The user lacks a permission (403), or somebody else holds the queue exclusively (405).
-    #[error("the broker refuses: {0}; compare the user's permissions with rabbit_definitions.json")]
+    /// The user lacks a permission (403), somebody else holds the queue exclusively (405), or a limit is reached (406).
+    #[error("the broker refuses: {0}; compare permissions and limits with rabbit_definitions.json")]
     Forbidden(String),
     /// The connection or channel was lost; trying again may help.
     #[error("the broker went away: {0}")]
@@ -39,8 +39,13 @@ impl TopologyError {
         let ErrorKind::ProtocolError(amqp) = error.kind() else { return Self::Gone(text) };
         match amqp.kind() {
             AMQPErrorKind::Soft(AMQPSoftError::NOTFOUND) => Self::NotFound(text),
-            AMQPErrorKind::Soft(AMQPSoftError::PRECONDITIONFAILED) => Self::Mismatch(text),
-            AMQPErrorKind::Soft(AMQPSoftError::ACCESSREFUSED | AMQPSoftError::RESOURCELOCKED) => Self::Forbidden(text),
+            AMQPErrorKind::Soft(AMQPSoftError::PRECONDITIONFAILED) if text.contains("inequivalent arg") => {
+                Self::Mismatch(text)
+            }
+            // 406 is also what a vhost that has all the queues it may have says.
+            AMQPErrorKind::Soft(
+                AMQPSoftError::ACCESSREFUSED | AMQPSoftError::RESOURCELOCKED | AMQPSoftError::PRECONDITIONFAILED,
+            ) => Self::Forbidden(text),
             _ => Self::Gone(text),
         }
     }
@@ -73,11 +78,13 @@ pub(crate) async fn check_exchanges(connection: &Connection, exchanges: &[Exchan
     Ok(())
 }
 
-/// Declares a mailbox: durable and classic; what lets it expire and bounds it comes from the policy, since an argument
-/// can never be changed later. The single active consumer is an argument, because no policy can set it.
+/// Declares a mailbox: durable; what lets it expire and bounds it comes from the policy, since an argument can never be
+/// changed later. Arguments are what no policy can set: the single active consumer, and the type, which otherwise is the
+/// vhost's default (a quorum queue drops what was handed back too often).
 pub(crate) async fn declare(channel: &Channel, queue: &QueueName) -> lapin::Result<Queue> {
     let mut arguments = FieldTable::default();
     arguments.insert("x-single-active-consumer".into(), AMQPValue::Boolean(true));
+    arguments.insert("x-queue-type".into(), AMQPValue::LongString("classic".into()));
     let durable = QueueDeclareOptions { durable: true, ..QueueDeclareOptions::default() };
     channel.queue_declare(short(queue.as_str()), durable, arguments).await
 }

@@ -47,11 +47,6 @@ impl Shutdown {
         self.begun.is_cancelled()
     }
 
-    /// Whether the second phase is reached.
-    pub fn is_forced(&self) -> bool {
-        self.forced.is_cancelled()
-    }
-
     /// The first phase as a token, for code that wants one or derives children from it.
     pub fn token(&self) -> CancellationToken {
         self.begun.clone()
@@ -137,9 +132,9 @@ mod tests {
     #[tokio::test]
     async fn force_implies_begin() {
         let shutdown = Shutdown::new();
-        assert!(!shutdown.is_begun() && !shutdown.is_forced());
+        assert!(!shutdown.is_begun() && !shutdown.forced.is_cancelled());
         shutdown.clone().force();
-        assert!(shutdown.is_begun() && shutdown.is_forced());
+        assert!(shutdown.is_begun() && shutdown.forced.is_cancelled());
         shutdown.begun().await;
         shutdown.forced().await;
     }
@@ -151,6 +146,6 @@ mod tests {
         shutdown.begin();
         shutdown.begun().await;
         assert!(shutdown.token().is_cancelled());
-        assert!(!shutdown.is_forced());
+        assert!(!shutdown.forced.is_cancelled());
     }
 }

@@ -35,10 +35,11 @@ impl Mailbox for TestMailbox {
         self.incoming.try_recv().ok()
     }
 
-    fn settle(&mut self, tags: &[Tag], outcome: Outcome) {
+    fn settle(&mut self, tags: &[Tag], outcome: Outcome) -> usize {
         if !tags.is_empty() {
             self.did.lock().unwrap().push(Did::Settled(tags.iter().map(|tag| tag.number()).collect(), outcome));
         }
+        tags.len()
     }
 
     async fn leave(self) {
@@ -76,7 +77,8 @@ async fn prepared(pipe_bytes: usize, lifetime: Duration) -> (Session<DuplexStrea
         max_message_bytes: 1024 * 1024,
         periods: Periods { ping_interval: 25 * S, pong_timeout: 10 * S, write_timeout: 30 * S },
         close_timeout: 2 * S,
-        leave_timeout: 3 * S,
+        leave_timeout: 30 * S,
+        drain_leave_timeout: 3 * S,
         counts: Counts::default(),
         drain: drain.clone(),
     };
@@ -293,4 +295,23 @@ async fn a_socket_that_has_room_counts_also_when_the_write_time_is_over() {
     assert!(session.on_timer().await.is_ok());
     tokio::time::advance(31 * S).await;
     assert!(matches!(session.on_timer().await, Err(End::DoesNotRead)));
+}
+
+/// 16 KiB every 20 s: never silent for the write timeout, and slower than the broker waits for an ack.
+#[tokio::test(start_paused = true)]
+async fn a_peer_that_reads_too_slowly_for_the_broker_is_closed_before_it_costs_the_lane() {
+    let mut fixture = session(1024, LIFETIME).await;
+    let start = Instant::now();
+    fixture.deliver(1, 1024 * 1024).await;
+    let mut some = vec![0; 4 * 1024];
+    while fixture.session.try_join_next().is_none() {
+        let read = timeout(S, fixture.client.read(&mut some)).await;
+        if matches!(read, Ok(Ok(0))) {
+            break;
+        }
+        tokio::time::sleep(10 * S).await;
+    }
+    let took = start.elapsed();
+    assert!((25 * 60 * S..26 * 60 * S).contains(&took), "{took:?}");
+    assert_eq!(fixture.did(), [Did::Left]);
 }

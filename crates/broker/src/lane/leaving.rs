@@ -10,7 +10,7 @@ use lapin::{
     Consumer,
     options::{BasicCancelOptions, BasicQosOptions},
 };
-use std::sync::Arc;
+use std::sync::{Arc, atomic::Ordering};
 use tokio::{sync::oneshot, time::timeout};
 
 use super::{Control, Lane};
@@ -50,6 +50,7 @@ impl Lane {
         let mut parts = Vec::new();
         for Leaver { seat, live, consumer, unsettled } in leavers {
             control.seats.remove(&seat.id);
+            self.quarantined.store(false, Ordering::Release);
             if let Some(Attachment { live, consumer, .. }) = seat.take() {
                 parts.push((live, Some(consumer), Vec::new()));
             }
