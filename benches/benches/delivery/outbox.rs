@@ -10,9 +10,6 @@ use criterion::{BatchSize, Criterion, Throughput, measurement::WallTime};
 use crate::bodies;
 use tokio::time::Instant;
 
-/// The default of `--window`.
-const WINDOW: u16 = 16;
-
 pub(crate) fn bench(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("outbox");
     group.throughput(Throughput::Elements(1));
@@ -28,7 +25,7 @@ type Group<'a> = criterion::BenchmarkGroup<'a, WallTime>;
 
 /// One outbox for all iterations, as a session has it. The batch is an array, so that no heap is measured but its own.
 fn bench_batch<const DELIVERIES: usize>(group: &mut Group<'_>, name: &str, body: &Bytes) {
-    let mut outbox = Outbox::new(WINDOW);
+    let mut outbox = Outbox::new();
     let batch = || {
         array::from_fn::<_, DELIVERIES, _>(|i| Delivery {
             tag: Tag::detached(i as u64 + 1),

@@ -39,7 +39,7 @@ use crate::{
 const EARLY_BYTES_MAX: usize = 4 * 1024;
 /// How long an upgrade waits for a broker connection: a proxy that has just started, or a connection that is made anew,
 /// should cost a client no refusal.
-const BLINK: Duration = Duration::from_secs(2);
+const BLINK: Duration = Duration::from_secs(5);
 /// Beyond any token worth honouring to the second, and far from overflowing a clock.
 const SESSION_MAX: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 
@@ -133,7 +133,7 @@ impl Gateway {
             return None;
         }
         drop(slot);
-        let particulars = Particulars { name, window: self.window, expires: expiry(&admission.identity), replaced };
+        let particulars = Particulars { name, expires: expiry(&admission.identity), replaced };
         let wire = Wire::new(stream, &leftover).await;
         Some(Session::new(wire, subscription, self.terms.clone(), particulars))
     }

@@ -1,5 +1,8 @@
 //! What a session has taken from its mailbox and not yet settled. Pure: no socket, no broker; the caller brings the time.
 //!
+//! It is bounded by the prefetch: RabbitMQ delivers no more than a window before something is settled. After an interruption
+//! one message of before may be here besides, the one that is half sent.
+//!
 //! In the raw subprotocol a delivery settles with the first completed flush after its last frame.
 
 use std::collections::VecDeque;
@@ -9,9 +12,8 @@ use protocol::frame::{Fragments, Frame};
 use tokio::time::Instant;
 
 /// Deliveries on their way to the socket, in order.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Outbox {
-    window: usize,
     waiting: VecDeque<Waiting>,
     /// All frames of these are fed, none is known to be flushed.
     fed: Vec<Tag>,
@@ -28,14 +30,9 @@ struct Waiting {
 }
 
 impl Outbox {
-    /// An empty outbox for at most `window` deliveries.
-    pub fn new(window: u16) -> Self {
-        Self { window: window.into(), waiting: VecDeque::new(), fed: Vec::new(), fed_since: None }
-    }
-
-    /// Whether another delivery may be taken from the mailbox.
-    pub fn has_room(&self) -> bool {
-        self.waiting.len() + self.fed.len() < self.window
+    /// An empty outbox.
+    pub fn new() -> Self {
+        Self { waiting: VecDeque::new(), fed: Vec::new(), fed_since: None }
     }
 
     /// Puts a delivery last in line; it arrived `now`.
@@ -92,7 +89,7 @@ mod tests {
 
     #[test]
     fn a_delivery_settles_with_the_flush_after_its_last_frame() {
-        let mut outbox = Outbox::new(4);
+        let mut outbox = Outbox::new();
         outbox.push(delivery(1, FRAGMENT_BYTES + 1), Instant::now());
         assert!(outbox.next_frame().is_some_and(|frame| !frame.fin));
         assert_eq!(outbox.flushed().as_ref(), tags([]), "half a message settles nothing");
@@ -104,27 +101,15 @@ mod tests {
 
     #[test]
     fn an_empty_body_is_one_frame() {
-        let mut outbox = Outbox::new(1);
+        let mut outbox = Outbox::new();
         outbox.push(delivery(1, 0), Instant::now());
         assert!(outbox.next_frame().is_some_and(|frame| frame.fin && frame.payload.is_empty()));
         assert_eq!(outbox.flushed().as_ref(), tags([1]));
     }
 
     #[test]
-    fn the_window_counts_what_is_not_flushed() {
-        let mut outbox = Outbox::new(2);
-        outbox.push(delivery(1, 1), Instant::now());
-        outbox.push(delivery(2, 1), Instant::now());
-        assert!(!outbox.has_room());
-        outbox.next_frame();
-        assert!(!outbox.has_room(), "fed is not flushed");
-        outbox.flushed();
-        assert!(outbox.has_room());
-    }
-
-    #[test]
     fn the_oldest_is_the_first_that_is_not_settled() {
-        let (mut outbox, now) = (Outbox::new(4), Instant::now());
+        let (mut outbox, now) = (Outbox::new(), Instant::now());
         let later = now + std::time::Duration::from_secs(1);
         assert_eq!(outbox.oldest(), None);
         outbox.push(delivery(1, 1), now);
@@ -138,7 +123,7 @@ mod tests {
 
     #[test]
     fn an_interruption_finishes_the_message_that_is_half_sent_and_forgets_the_rest() {
-        let mut outbox = Outbox::new(4);
+        let mut outbox = Outbox::new();
         outbox.push(delivery(1, FRAGMENT_BYTES + 1), Instant::now());
         outbox.push(delivery(2, 1), Instant::now());
         outbox.next_frame();
@@ -155,7 +140,7 @@ mod tests {
             sizes in prop::collection::vec(0..3 * FRAGMENT_BYTES, 1..12),
             flushes in prop::collection::vec(any::<bool>(), 64),
         ) {
-            let mut outbox = Outbox::new(16);
+            let mut outbox = Outbox::new();
             for (number, size) in (1..).zip(&sizes) {
                 outbox.push(delivery(number, *size), Instant::now());
             }

@@ -90,7 +90,6 @@ pub(crate) struct Terms {
 pub(crate) struct Particulars {
     /// `client.consumer.instance`, fit for a log line.
     pub(crate) name: String,
-    pub(crate) window: u16,
     /// When the token's time is over, leeway included.
     pub(crate) expires: Instant,
     /// Cancelled when a newer connection of the same instance comes.
@@ -124,7 +123,7 @@ where
     pub(crate) fn new(wire: Wire<S>, mailbox: M, terms: Arc<Terms>, particulars: Particulars) -> Self {
         let offset = terms.periods.ping_interval.mul_f64(rand::random());
         let liveness = Liveness::new(terms.periods, Instant::now(), offset);
-        let outbox = Outbox::new(particulars.window);
+        let outbox = Outbox::new();
         Self { wire, mailbox, outbox, liveness, terms, particulars }
     }
 
@@ -171,7 +170,7 @@ where
                 () = &mut draining => Event::Draining,
                 () = &mut timer => Event::Timer,
                 event = poll_fn(|cx| self.wire.poll_event(cx)) => Event::Wire(event),
-                incoming = self.mailbox.next(), if self.outbox.has_room() => Event::Incoming(incoming),
+                incoming = self.mailbox.next() => Event::Incoming(incoming),
             };
             let went_on = match event {
                 Event::Expired => Err(End::Expired),
@@ -275,7 +274,7 @@ where
                 }
                 Incoming::Lost(reason) => return Err(End::MailboxLost(reason)),
             }
-            next = if self.outbox.has_room() { self.mailbox.try_next() } else { None };
+            next = self.mailbox.try_next();
         }
         Ok(())
     }

@@ -82,12 +82,8 @@ async fn prepared(pipe_bytes: usize, lifetime: Duration) -> (Session<DuplexStrea
         counts: Counts::default(),
         drain: drain.clone(),
     };
-    let particulars = Particulars {
-        name: "consumer.a.1".to_owned(),
-        window: 4,
-        expires: Instant::now() + lifetime,
-        replaced: replaced.clone(),
-    };
+    let particulars =
+        Particulars { name: "consumer.a.1".to_owned(), expires: Instant::now() + lifetime, replaced: replaced.clone() };
     let mailbox = TestMailbox { incoming: receiver, did: Arc::clone(&did) };
     let session = Session::new(Wire::new(server, &[]).await, mailbox, Arc::new(terms), particulars);
     (session, Fixture { incoming, did, replaced, drain, session: JoinSet::new(), client })
