@@ -1,7 +1,7 @@
 //! From an accepted connection to a running session.
 
 use std::{
-    sync::{Arc, atomic::Ordering},
+    sync::{Arc, Mutex, PoisonError, atomic::Ordering},
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
@@ -35,6 +35,8 @@ use crate::{
     wire::Wire,
 };
 
+/// How often refusals of upgrades are said at most.
+const SAY_REFUSED_EVERY: Duration = Duration::from_secs(10);
 /// What a client may send before it has its 101; more than that it waits with.
 const EARLY_BYTES_MAX: usize = 4 * 1024;
 /// How long an upgrade waits for a broker connection: a proxy that has just started, or a connection that is made anew,
@@ -52,6 +54,8 @@ pub(crate) struct Gateway {
     window: u16,
     broker_timeout: Duration,
     write_timeout: Duration,
+    /// When refusals were last in the log, and how many there were since.
+    said: Mutex<(Option<Instant>, u64)>,
 }
 
 type Stream = TcpStream;
@@ -89,6 +93,7 @@ impl Gateway {
             window: config.window,
             broker_timeout: config.broker_timeout,
             write_timeout: config.write_timeout,
+            said: Mutex::default(),
         })
     }
 
@@ -122,6 +127,7 @@ impl Gateway {
             Err(refusal) => {
                 debug!("No session for {name} from {peer}: {}", refusal.map_or("the client left", Refusal::label));
                 if let Some(refusal) = refusal {
+                    self.say_refused(refusal);
                     self.door.turn_away(&mut stream, refusal).await;
                 }
                 return None;
@@ -136,6 +142,16 @@ impl Gateway {
         let particulars = Particulars { name, expires: expiry(&admission.identity), replaced };
         let wire = Wire::new(stream, &leftover).await;
         Some(Session::new(wire, subscription, self.terms.clone(), particulars))
+    }
+
+    /// Upgrades with a good token that cannot be served are in the log, whoever they are for; but not thousands of lines.
+    fn say_refused(&self, refusal: Refusal) {
+        let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
+        said.1 += 1;
+        if said.0.is_none_or(|at| at.elapsed() >= SAY_REFUSED_EVERY) {
+            warn!("Upgrades are refused: {} and {} more since the last such line", refusal.label(), said.1 - 1);
+            *said = (Some(Instant::now()), 0);
+        }
     }
 
     /// The broker's part of an upgrade.

@@ -299,7 +299,9 @@ impl Lane {
             Err(_) => TopologyError::Gone("no answer to a consume".to_owned()),
         };
         live.dead.cancel();
-        if error.is_transient() {
+        // Alone on its lane it hurts nobody, and a queue that vanished again can be made again.
+        let again = matches!(error, TopologyError::NotFound(_)) && self.quarantined.load(Ordering::Acquire);
+        if error.is_transient() || again {
             return Err(AttachError::NoChannel);
         }
         control.seats.remove(&seat.id);

@@ -194,6 +194,7 @@ impl Mailboxes {
             }
             match lane.attach(seat, None).await {
                 Ok(()) => return Ok(()),
+                Err(AttachError::NoChannel) if alone => self.prepare(&seat.queue, &seat.key, deadline).await?,
                 Err(AttachError::NoChannel) => {}
                 Err(AttachError::Leaving) => return Err(SubscribeError::Unavailable("nobody waits".to_owned())),
                 Err(AttachError::Refused(error)) if alone => {

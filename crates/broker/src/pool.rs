@@ -130,8 +130,8 @@ impl Pool {
         Ok(())
     }
 
-    /// Moves a subscription whose consume killed its lane to a lane of its own, where it can hurt nobody else; refused
-    /// there again, it is lost and its session ends.
+    /// Moves a subscription whose consume killed its lane to a lane of its own, where it can hurt nobody else; if it
+    /// may not consume there either, it is lost and its session ends.
     pub(crate) fn relocate(&self, seat: Arc<Seat>) {
         let lane = match self.place(seat.window, true) {
             Ok(lane) => lane,

@@ -23,7 +23,7 @@ Each publish ends as exactly one of:
 SIGINT or SIGTERM: nothing new is sent, outstanding confirms are awaited for --drain-timeout, and the totals are
 printed as the last line. A second one: at once.
 
-Exit codes: 0 all that was sent was confirmed, 1 not all of it, 2 bad usage.";
+Exit codes: 0 something was sent and all of it was confirmed, 1 otherwise, 2 bad usage.";
 
 /// Publishes numbered messages to consumers through RabbitMQ, with confirms
 ///

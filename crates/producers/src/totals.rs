@@ -15,9 +15,9 @@ pub struct Totals {
 }
 
 impl Totals {
-    /// Whether everything that was sent was confirmed.
+    /// Whether something was sent and all of it was confirmed. A run that never got to send is no success.
     pub fn is_all_confirmed(&self) -> bool {
-        self.sent == self.ended.confirmed
+        self.sent > 0 && self.sent == self.ended.confirmed
     }
 }
 
@@ -61,6 +61,6 @@ mod tests {
         let totals = counters.get();
         assert_eq!(totals.to_string(), "sent 10, confirmed 4, nacked 3, returned 2, unconfirmed 1");
         assert!(!totals.is_all_confirmed());
-        assert!(Totals::default().is_all_confirmed());
+        assert!(!Totals::default().is_all_confirmed(), "nothing sent is no success");
     }
 }

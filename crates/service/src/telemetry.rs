@@ -19,6 +19,8 @@ pub fn init(arguments: &LogArgs) {
     let builder = tracing_subscriber::fmt()
         .with_env_filter(filter(std::env::var("RUST_LOG").ok().as_deref()))
         .with_target(false)
+        // A closed stdout would otherwise bring a line on stderr for each line that is lost.
+        .log_internal_errors(false)
         .with_ansi(std::io::stdout().is_terminal());
     let result = match arguments.log_format {
         LogFormat::Text => builder.try_init(),

@@ -214,7 +214,8 @@ async fn a_settlement_from_before_a_rebuild_settles_nothing() {
 /// Subscriptions are moved, refused and put back; in the end each has one consumer, and every place is still good.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_storm_of_deletions_and_dying_lanes_loses_no_session_and_no_place() {
-    const LANES: usize = 24;
+    // Room for all to be moved to a lane of their own.
+    const LANES: usize = 64;
     const PER_LANE: usize = 4;
     const SESSIONS: usize = 40;
     let vhost = Vhost::new(&Node::shared().await).await;
