@@ -101,7 +101,6 @@ fn the_numbers_are_those_of_the_code() {
     let expected = [
         format!("at most {} open tags", thousands(u64::from(broker::pool::OPEN_TAGS_MAX))),
         format!("leeway of {}", s(protocol::token::LEEWAY)),
-        format!("token of more than {}", kib(protocol::token::TOKEN_BYTES_MAX)),
         format!("request head of more than {}", kib(auth_proxy::head::HEAD_BYTES_MAX)),
         format!("more than {} header lines", auth_proxy::head::HEADERS_MAX),
         format!("above {} go out in fragments", kib(protocol::frame::FRAGMENT_BYTES)),

@@ -55,7 +55,8 @@ async fn a_queue_with_other_arguments_is_409_and_touches_nobody_else() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_queue_deleted_between_declare_and_consume_hurts_nobody_else() {
     let vhost = Vhost::new(&Node::shared().await).await;
-    let proxy = Proxy::start(&vhost, LATE_PONGS);
+    // An upgrade whose queue vanishes again and again goes on trying until its time is over.
+    let proxy = Proxy::start(&vhost, &[LATE_PONGS, &["--broker-timeout", "2s"]].concat());
     let mut clients = crowd(&proxy, 5).await;
     let before = lanes(&vhost.channels().await);
     let victim = queue("victim");
