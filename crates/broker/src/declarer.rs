@@ -20,11 +20,13 @@ const REQUESTS_PER_CHANNEL: u32 = 500;
 pub(crate) struct QueueState {
     /// Consumers, of whatever proxy.
     pub(crate) consumers: u32,
+    /// Messages that wait for a consumer.
+    pub(crate) ready: u32,
 }
 
 impl From<lapin::Queue> for QueueState {
     fn from(queue: lapin::Queue) -> Self {
-        Self { consumers: queue.consumer_count() }
+        Self { consumers: queue.consumer_count(), ready: queue.message_count() }
     }
 }
 

@@ -12,6 +12,7 @@
 //! - `lane`: a channel shared by many subscriptions: consume, leave, rebuild.
 //! - `seat`: a subscription as its lane sees it.
 //! - [`pool`]: which lane takes a subscription.
+//! - [`properties`]: what a producer said about a message.
 //! - [`subscription`]: what a session holds: deliveries in, settlements out.
 //! - [`claims`]: one owner per queue within this process; the newest wins.
 //! - [`mailboxes`]: the front door: claim, declare, subscribe.
@@ -27,6 +28,7 @@ pub mod link;
 mod live;
 pub mod mailboxes;
 pub mod pool;
+pub mod properties;
 pub mod publisher;
 mod seat;
 pub mod subscription;

@@ -1,6 +1,6 @@
 //! The front door: who wants the deliveries of a mailbox claims it, subscribes, and gets a [`Subscription`].
 
-use std::{sync::Arc, time::Duration};
+use std::{future::Future, sync::Arc, time::Duration};
 
 use protocol::names::{QueueName, RoutingKey};
 use service::backoff::Backoff;
@@ -13,13 +13,13 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use crate::{
     claims::{Claim, Claims, Superseded},
     connection::ConnectionOptions,
-    declarer::Declarer,
+    declarer::{Declarer, QueueState},
     endpoint::Endpoint,
     lane::{AttachError, Lane, Timing},
     link::{Link, link},
     pool::{LanesFull, Pool},
     seat::Seat,
-    subscription::Subscription,
+    subscription::{Found, Subscription},
     topology::{CONTROL, DIRECT, TopologyError},
 };
 
@@ -41,6 +41,15 @@ pub struct Options {
     pub lanes_max: usize,
     /// Channels for declarations.
     pub declare_channels: usize,
+}
+
+/// What a session wants of its mailbox.
+#[derive(Clone, Copy, Debug)]
+pub struct Wish {
+    /// The most unsettled deliveries, at least 1.
+    pub window: u16,
+    /// Whether to find out if the mailbox existed before: one request more.
+    pub resume: bool,
 }
 
 /// Why there is no subscription.
@@ -132,11 +141,12 @@ impl Mailboxes {
         self.claims.claim(queue).await
     }
 
-    /// Declares the claimed queue, binds it and starts to consume, with at most `window` unsettled deliveries.
+    /// Declares the claimed queue, binds it and starts to consume.
     ///
     /// # Cancel safety
     /// The work is done in a task of its own. When nobody waits for it any more, it stops, or leaves again at once.
-    pub async fn subscribe(&self, claim: Claim, key: RoutingKey, window: u16) -> Result<Subscription, SubscribeError> {
+    pub async fn subscribe(&self, claim: Claim, key: RoutingKey, wish: Wish) -> Result<Subscription, SubscribeError> {
+        let Wish { window, resume } = wish;
         let (mut sender, outcome) = oneshot::channel();
         let this = self.clone();
         self.tasks.spawn(async move {
@@ -148,33 +158,65 @@ impl Mailboxes {
             };
             // Here it may stop half-way: a dropped declaration closes its channel.
             let prepared = tokio::select! {
-                prepared = this.prepare(claim.queue(), &key, deadline) => prepared,
+                prepared = this.find(claim.queue(), &key, resume, deadline) => prepared,
                 () = sender.closed() => return this.pool.release(&lane, window),
             };
-            if let Err(error) = prepared {
-                this.pool.release(&lane, window);
-                return drop(sender.send(Err(error)));
-            }
+            let found = match prepared {
+                Ok(found) => found,
+                Err(error) => {
+                    this.pool.release(&lane, window);
+                    return drop(sender.send(Err(error)));
+                }
+            };
             // From here on the subscription owns seat, place and claim, and gives them back in the right order; a
             // receiver that is gone drops it.
             let seat = Seat::new(lane.clone(), claim, key, window);
             let attached = this.attach(lane, &seat, deadline).await;
-            let subscription = Subscription::new(seat, this.pool.clone(), this.tasks.clone());
+            let subscription = Subscription::new(seat, found, this.pool.clone(), this.tasks.clone());
             drop(sender.send(attached.map(|()| subscription)));
         });
         outcome.await.unwrap_or_else(|_| Err(SubscribeError::Unavailable("the proxy is closing".to_owned())))
     }
 
-    async fn prepare(&self, queue: &QueueName, key: &RoutingKey, deadline: Instant) -> Result<(), SubscribeError> {
+    async fn find(
+        &self,
+        queue: &QueueName,
+        key: &RoutingKey,
+        resume: bool,
+        deadline: Instant,
+    ) -> Result<Found, SubscribeError> {
+        let existed = if resume {
+            Some(self.asked(deadline, async || Ok(self.declarer.look(queue).await?.is_some())).await?)
+        } else {
+            None
+        };
+        let state = self.prepare(queue, key, deadline).await?;
+        Ok(Found { pending: state.ready, existed })
+    }
+
+    async fn prepare(
+        &self,
+        queue: &QueueName,
+        key: &RoutingKey,
+        deadline: Instant,
+    ) -> Result<QueueState, SubscribeError> {
+        let state = self.asked(deadline, || self.declarer.ensure(queue, key)).await?;
+        if state.consumers > 0 { Err(SubscribeError::Busy(state.consumers)) } else { Ok(state) }
+    }
+
+    /// Asks the broker, again and again while that may help and there is time.
+    async fn asked<T, F>(&self, deadline: Instant, ask: impl Fn() -> F) -> Result<T, SubscribeError>
+    where
+        F: Future<Output = Result<T, TopologyError>>,
+    {
         let mut backoff = Backoff::new(RETRY_FIRST, RETRY_CAP);
         loop {
             if !self.is_up() {
                 return Err(SubscribeError::Unavailable("there is no connection".to_owned()));
             }
             let left = deadline.saturating_duration_since(Instant::now());
-            match timeout(left, self.declarer.ensure(queue, key)).await {
-                Ok(Ok(queue)) if queue.consumers > 0 => return Err(SubscribeError::Busy(queue.consumers)),
-                Ok(Ok(_)) => return Ok(()),
+            match timeout(left, ask()).await {
+                Ok(Ok(answer)) => return Ok(answer),
                 Ok(Err(error)) if !error.is_transient() => return Err(SubscribeError::Refused(error)),
                 Ok(Err(error)) if Instant::now() >= deadline => {
                     return Err(SubscribeError::Unavailable(error.to_string()));
@@ -194,7 +236,9 @@ impl Mailboxes {
             }
             match lane.attach(seat, None).await {
                 Ok(()) => return Ok(()),
-                Err(AttachError::NoChannel) if alone => self.prepare(&seat.queue, &seat.key, deadline).await?,
+                Err(AttachError::NoChannel) if alone => {
+                    self.prepare(&seat.queue, &seat.key, deadline).await?;
+                }
                 Err(AttachError::NoChannel) => {}
                 Err(AttachError::Leaving) => return Err(SubscribeError::Unavailable("nobody waits".to_owned())),
                 Err(AttachError::Refused(error)) if alone => {

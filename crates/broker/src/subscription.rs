@@ -13,6 +13,7 @@ use crate::{
     ledger::{DeliveryTag, Outcome},
     live::Live,
     pool::Pool,
+    properties::Properties,
     seat::{Attachment, Seat},
 };
 
@@ -36,7 +37,7 @@ impl Tag {
 }
 
 /// A message on its way to the consumer. RabbitMQ holds it too, until it is settled.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Delivery {
     /// Names it when it is settled.
     pub tag: Tag,
@@ -44,10 +45,12 @@ pub struct Delivery {
     pub redelivered: bool,
     /// The body as it was published.
     pub body: Bytes,
+    /// What its producer said about it.
+    pub properties: Properties,
 }
 
 /// What comes out of a mailbox.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, PartialEq)]
 pub enum Incoming {
     /// A message.
     Delivery(Delivery),
@@ -66,6 +69,15 @@ pub enum Incoming {
     Lost(String),
 }
 
+/// How a subscription found its mailbox.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Found {
+    /// Messages that waited in it.
+    pub pending: u32,
+    /// Whether it existed before; known only to who asked for it.
+    pub existed: Option<bool>,
+}
+
 /// One consumer of one queue. Dropping it leaves in the background, exactly as [`Subscription::leave`] does.
 pub struct Subscription {
     seat: Arc<Seat>,
@@ -78,12 +90,14 @@ pub struct Subscription {
     settled_since_flush: u32,
     flushes_seen: u64,
     left: bool,
+    found: Found,
 }
 
 impl Subscription {
-    pub(crate) fn new(seat: Arc<Seat>, pool: Arc<Pool>, tasks: TaskTracker) -> Self {
+    pub(crate) fn new(seat: Arc<Seat>, found: Found, pool: Arc<Pool>, tasks: TaskTracker) -> Self {
         let mut subscription = Self {
             seat,
+            found,
             pool,
             tasks,
             consumer: None,
@@ -97,6 +111,11 @@ impl Subscription {
             subscription.adopt(attachment);
         }
         subscription
+    }
+
+    /// How the mailbox was when this subscription began.
+    pub fn found(&self) -> Found {
+        self.found
     }
 
     /// Waits for what comes next, however long that takes.
@@ -125,6 +144,7 @@ impl Subscription {
                     tag: Tag { generation: self.generation(), number: delivery.delivery_tag },
                     redelivered: delivery.redelivered,
                     body: Bytes::from(delivery.data),
+                    properties: delivery.properties.into(),
                 })
             }
             _ => self.interrupted(),

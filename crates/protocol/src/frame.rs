@@ -46,6 +46,12 @@ impl Fragments {
         Fragments { rest: body, next: Some(if text { Opcode::Text } else { Opcode::Binary }) }
     }
 
+    /// A body that is known to be text.
+    #[must_use]
+    pub fn text(body: String) -> Self {
+        Fragments { rest: body.into(), next: Some(Opcode::Text) }
+    }
+
     /// The next frame, `None` after the final one. An empty body has one, empty and final.
     pub fn next_frame(&mut self) -> Option<Frame> {
         let opcode = self.next?;

@@ -18,6 +18,9 @@ pub mod subprotocol;
 /// A message body becomes WebSocket frames.
 pub mod frame;
 
+/// The dialect with acks from end to end.
+pub mod v1;
+
 /// Why a session ended, and what its client should do now.
 pub mod close;
 
