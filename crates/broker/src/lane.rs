@@ -36,6 +36,7 @@ use tracing::{debug, warn};
 use crate::{
     link::Link,
     live::Live,
+    lock,
     pool::Pool,
     seat::Seat,
     topology::{TopologyError, short},
@@ -62,6 +63,8 @@ pub(crate) struct Lane {
     timing: Timing,
     control: tokio::sync::Mutex<Control>,
     leavers: Mutex<Vec<(Leaver, oneshot::Sender<()>)>>,
+    /// The live of `control`, for those who only look and must not wait for a turn.
+    seen_live: Mutex<Weak<Live>>,
     /// Counts the channel's lives, for those who wait for the next one.
     lives: watch::Sender<u64>,
 }
@@ -118,6 +121,7 @@ impl Lane {
             timing,
             control: tokio::sync::Mutex::default(),
             leavers: Mutex::default(),
+            seen_live: Mutex::default(),
             lives: watch::Sender::new(0),
         })
     }
@@ -146,6 +150,9 @@ impl Lane {
                     let live = Live::new(connection.clone(), channel, self.timing.request_timeout);
                     let seats = self.begin(live.clone()).await;
                     if rebuild {
+                        if let Some(pool) = self.pool.upgrade() {
+                            pool.rebuilds.fetch_add(1, Ordering::Relaxed);
+                        }
                         debug!("Lane {} is rebuilt; putting back {} subscriptions", self.id, seats.len());
                     }
                     let work = async {
@@ -187,10 +194,17 @@ impl Lane {
 
     async fn begin(&self, live: Arc<Live>) -> Vec<Arc<Seat>> {
         let mut control = self.control.lock().await;
+        *lock(&self.seen_live) = Arc::downgrade(&live);
         control.live = Some(live);
         control.prefetch = 0;
         self.lives.send_modify(|count| *count += 1);
         control.seats.values().cloned().collect()
+    }
+
+    /// Deliveries of this lane that are not settled.
+    pub(crate) fn open_tags(&self) -> u64 {
+        let live = lock(&self.seen_live).upgrade();
+        live.filter(|live| live.is_alive()).map_or(0, |live| live.open_tags())
     }
 
     /// A first try for each, a few at a time; those that fail then go on by themselves and hold up nobody.

@@ -16,6 +16,7 @@
 //! - [`subscription`]: what a session holds: deliveries in, settlements out.
 //! - [`claims`]: one owner per queue within this process; the newest wins.
 //! - [`mailboxes`]: the front door: claim, declare, subscribe.
+//! - [`vitals`]: how it stands with the broker, in numbers.
 //! - [`publisher`]: publishing with confirms, on connections of its own.
 
 pub mod claims;
@@ -33,6 +34,7 @@ pub mod publisher;
 mod seat;
 pub mod subscription;
 pub mod topology;
+pub mod vitals;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

@@ -4,7 +4,7 @@
 //! dropped and a new one made, for as long as it takes. Deliveries, declarations and publishing have a link each: an alarm
 //! blocks the connection that published, with all that is on it, and a storm of declarations must not hold up acks.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures::StreamExt as _;
@@ -17,6 +17,7 @@ use tracing::{info, warn};
 
 use crate::connection::{ConnectError, ConnectionOptions, connect};
 use crate::endpoint::Endpoint;
+use crate::lock;
 use crate::topology::{Exchange, TopologyError, check_exchanges};
 
 /// For a close handshake, which a blocked connection does not answer.
@@ -39,6 +40,17 @@ pub struct Link {
     state: watch::Receiver<State>,
     troubles: watch::Receiver<u64>,
     suspects: mpsc::Sender<String>,
+    record: Arc<Mutex<Record>>,
+}
+
+/// What a link has been through.
+#[derive(Debug)]
+struct Record {
+    connects: u64,
+    /// Since when there is no connection.
+    down_since: Option<Instant>,
+    /// Without the one that lasts.
+    outages: Duration,
 }
 
 #[derive(Clone, Default)]
@@ -61,6 +73,7 @@ pub struct LinkDriver {
     state: watch::Sender<State>,
     troubles: watch::Sender<u64>,
     suspects: mpsc::Receiver<String>,
+    record: Arc<Mutex<Record>>,
     trouble: Trouble,
 }
 
@@ -75,8 +88,11 @@ pub fn link(
     let (troubles, troubles_seen) = watch::channel(0);
     // One is enough: whoever finds it full would say the same.
     let (suspect, suspects) = mpsc::channel(1);
-    let link = Link { state: state_seen, troubles: troubles_seen, suspects: suspect };
-    (link, LinkDriver { endpoints, options, exchanges, state, troubles, suspects, trouble: Trouble::default() })
+    let record = Record { connects: 0, down_since: Some(Instant::now()), outages: Duration::ZERO };
+    let record = Arc::new(Mutex::new(record));
+    let link = Link { state: state_seen, troubles: troubles_seen, suspects: suspect, record: record.clone() };
+    let trouble = Trouble::default();
+    (link, LinkDriver { endpoints, options, exchanges, state, troubles, suspects, record, trouble })
 }
 
 impl Link {
@@ -116,6 +132,17 @@ impl Link {
         self.state.borrow().blocked
     }
 
+    /// How often there was another connection after the first, so far.
+    pub fn reconnects(&self) -> u64 {
+        lock(&self.record).connects.saturating_sub(1)
+    }
+
+    /// How long there was no connection, in all since the start; one that lasts is counted up to now.
+    pub fn outages(&self) -> Duration {
+        let record = lock(&self.record);
+        record.outages + record.down_since.map_or(Duration::ZERO, |since| since.elapsed())
+    }
+
     /// Waits until the broker does not block the connection, or there is another one.
     ///
     /// # Cancel safety
@@ -146,6 +173,7 @@ impl LinkDriver {
             let since = Instant::now();
             let ended = stop.run_until_cancelled(self.watch(&connection)).await;
             self.state.send_replace(State::default());
+            lock(&self.record).down_since = Some(Instant::now());
             self.trouble_seen();
             close(&connection).await;
             let Some(reason) = ended else { return };
@@ -206,6 +234,12 @@ impl LinkDriver {
         let mut events = Box::pin(connection.events_listener());
         let status = connection.status();
         info!("{}: connected to the broker as {} on vhost {}", self.options.name, status.username(), status.vhost());
+        {
+            let mut record = lock(&self.record);
+            record.connects += 1;
+            let outage = record.down_since.take().map_or(Duration::ZERO, |since| since.elapsed());
+            record.outages += outage;
+        }
         self.state.send_replace(State { connection: Some(Arc::clone(connection)), blocked: false });
         let mut looks = interval(LOOK);
         let mut blocked: Option<(String, Instant)> = None;

@@ -37,6 +37,9 @@ pub(crate) struct Live {
     connection: Arc<Connection>,
     pub(crate) dead: CancellationToken,
     ledger: Mutex<Ledger>,
+    /// The highest tag that came out of the client library so far.
+    seen: AtomicU64,
+    settled_tags: AtomicU64,
     flushes: AtomicU64,
     settled: Notify,
     urgent: Notify,
@@ -53,6 +56,8 @@ impl Live {
             connection,
             dead: CancellationToken::new(),
             ledger: Mutex::default(),
+            seen: AtomicU64::new(0),
+            settled_tags: AtomicU64::new(0),
             flushes: AtomicU64::new(0),
             settled: Notify::new(),
             urgent: Notify::new(),
@@ -76,14 +81,31 @@ impl Live {
 
     /// Settles tags of this channel; written by the next flush or the one after, at once-ish when `urgent`.
     pub(crate) fn settle(&self, tags: impl IntoIterator<Item = DeliveryTag>, outcome: Outcome, urgent: bool) {
+        let mut count = 0;
         {
             let mut ledger = lock(&self.ledger);
-            tags.into_iter().for_each(|tag| ledger.settle(tag, outcome, urgent));
+            for tag in tags {
+                count += 1;
+                self.delivered(tag);
+                ledger.settle(tag, outcome, urgent);
+            }
         }
+        self.settled_tags.fetch_add(count, Ordering::Relaxed);
         self.settled.notify_one();
         if urgent || outcome != Outcome::Ack {
             self.urgent.notify_one();
         }
+    }
+
+    /// Notes a delivery that came out of the client library.
+    pub(crate) fn delivered(&self, tag: DeliveryTag) {
+        self.seen.fetch_max(tag, Ordering::Relaxed);
+    }
+
+    /// Tags that are not settled. Tags count up from 1 over all subscriptions of the channel, so those below the highest
+    /// one that still wait for their subscription are among them.
+    pub(crate) fn open_tags(&self) -> u64 {
+        self.seen.load(Ordering::Relaxed).saturating_sub(self.settled_tags.load(Ordering::Relaxed))
     }
 
     /// How often acks were gathered so far: what was settled before a change of it is on its way.

@@ -1,6 +1,10 @@
 //! The front door: who wants the deliveries of a mailbox claims it, subscribes, and gets a [`Subscription`].
 
-use std::{future::Future, sync::Arc, time::Duration};
+use std::{
+    future::Future,
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
 
 use protocol::names::{QueueName, RoutingKey};
 use service::backoff::Backoff;
@@ -21,6 +25,7 @@ use crate::{
     seat::Seat,
     subscription::{Found, Subscription},
     topology::{CONTROL, DIRECT, TopologyError},
+    vitals::{LinkVitals, Vitals},
 };
 
 const RETRY_FIRST: Duration = Duration::from_millis(20);
@@ -131,6 +136,18 @@ impl Mailboxes {
     /// Waits until [`Self::is_up`]. Cancel safe.
     pub async fn up(&self) {
         let _ = tokio::join!(self.deliveries.up(), self.declarations.up());
+    }
+
+    /// How it stands with the broker. Cheap: it only reads counters.
+    pub fn vitals(&self) -> Vitals {
+        let (lanes, open_tags) = self.pool.census();
+        let links = [("deliveries", &self.deliveries), ("declarations", &self.declarations)];
+        Vitals {
+            lanes,
+            open_tags,
+            lane_rebuilds: self.pool.rebuilds.load(Ordering::Relaxed),
+            links: links.into_iter().map(|(purpose, link)| LinkVitals::of(purpose, link)).collect(),
+        }
     }
 
     /// Claims a queue within this process, after its present owner has left.

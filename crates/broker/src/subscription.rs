@@ -140,6 +140,9 @@ impl Subscription {
         match consumer.next().await {
             Some(Ok(delivery)) => {
                 self.open.push_back(delivery.delivery_tag);
+                if let Some(live) = &self.live {
+                    live.delivered(delivery.delivery_tag);
+                }
                 Incoming::Delivery(Delivery {
                     tag: Tag { generation: self.generation(), number: delivery.delivery_tag },
                     redelivered: delivery.redelivered,

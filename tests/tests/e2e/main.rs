@@ -23,6 +23,7 @@ mod sharing;
 mod stopping;
 mod takeover;
 mod totals;
+mod vitals;
 
 use protocol::names::Address;
 
