@@ -1,210 +1,117 @@
-//! Publishing with confirms, mandatory, pipelined: each publish ends as exactly one of confirmed, nacked,
-//! returned or unconfirmed.
+//! Publishing with confirms, mandatory, pipelined: each message ends as exactly one of confirmed, nacked, returned or
+//! unconfirmed, through any number of lost connections. What a lost one left unanswered is published again.
 //!
 //! In reading order:
 //!
-//! - [`Publisher`]: one channel of a [`Link`], with a sliding window of publishes in flight.
+//! - `message`: what is published, and how AMQP carries it.
+//! - `tally`: how publishes ended, in numbers.
+//! - [`Publisher`]: a sliding window of undecided messages over a [`Link`].
+//! - `undecided`: which message is published when, and again, as arithmetic without a broker.
+//! - `outcomes`: which publish of one channel ended how, likewise.
+//! - `life`: one life of the channel.
 //! - `drain`: what has completed, and nothing that completed earlier left out.
-//! - `outcomes`: which publish ended how, as arithmetic without a broker.
 
 mod drain;
+mod life;
+mod message;
 mod outcomes;
+mod tally;
+mod undecided;
 
-use std::fmt;
-use std::ops::AddAssign;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use futures::future::BoxFuture;
-use futures::stream::FuturesUnordered;
-use lapin::options::{BasicPublishOptions, ConfirmSelectOptions};
-use lapin::types::{AMQPValue, FieldTable, ShortString};
-use lapin::{BasicProperties, Channel, Confirmation};
-use protocol::names::{EXCHANGE_DIRECT, RoutingKey};
-use tokio::time::{Instant, sleep_until, timeout};
+use lapin::Connection;
+use tokio::time::{Instant, sleep_until};
+use tracing::{debug, warn};
 
-use drain::drain;
-use outcomes::{Completion, Outcomes};
+pub use message::{IdTooLong, Message};
+pub use tally::Tally;
+
+use life::{Failure, Life, Step};
+use undecided::Undecided;
 
 use crate::link::Link;
 
-/// When a message was sent, in µs since 1970, signed 64 bits.
-const HEADER_SENT_AT: &str = "x-sent-at";
-const CONTENT_TYPE: &str = "text/plain";
-/// AMQP 0-9-1, basic class, `delivery-mode`.
-const TRANSIENT: u8 = 1;
-/// As [`TRANSIENT`]: survives a restart of the broker in a durable queue.
-const PERSISTENT: u8 = 2;
-/// After a loss lapin rejects what is in flight at once, but for frames that it had not written yet.
-const LOSS_DRAIN: Duration = Duration::from_secs(1);
-
-/// For a close handshake, which a blocked connection does not answer.
-const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
-
-/// One message for one consumer.
-#[derive(Clone, Debug)]
-pub struct Message {
-    /// Its id, the same for all consumers that get it; at most 255 bytes.
-    pub id: String,
-    /// The consumer id.
-    pub routing_key: RoutingKey,
-    /// Any bytes.
-    pub body: Vec<u8>,
-    /// µs since 1970.
-    pub sent_at_micros: i64,
-    /// Whether a durable queue writes it to disk.
-    pub persistent: bool,
-}
-
-/// How many publishes ended how.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Tally {
-    /// Every queue that it was routed to has it.
-    pub confirmed: u64,
-    /// A queue refused it: full, with `reject-publish`.
-    pub nacked: u64,
-    /// No queue is bound for its consumer.
-    pub returned: u64,
-    /// Nobody knows: the connection was lost or the deadline passed before the broker answered.
-    pub unconfirmed: u64,
-}
-
-impl Tally {
-    /// All publishes that ended.
-    pub fn total(&self) -> u64 {
-        self.confirmed + self.nacked + self.returned + self.unconfirmed
-    }
-
-    /// Whether every one of them was confirmed.
-    pub fn is_all_confirmed(&self) -> bool {
-        self.confirmed == self.total()
-    }
-}
-
-impl AddAssign for Tally {
-    fn add_assign(&mut self, other: Self) {
-        self.confirmed += other.confirmed;
-        self.nacked += other.nacked;
-        self.returned += other.returned;
-        self.unconfirmed += other.unconfirmed;
-    }
-}
-
-impl fmt::Display for Tally {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { confirmed, nacked, returned, unconfirmed } = self;
-        write!(f, "confirmed {confirmed}, nacked {nacked}, returned {returned}, unconfirmed {unconfirmed}")
-    }
-}
-
-/// A message that AMQP cannot carry.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("a message id has {0} bytes; AMQP carries at most 255")]
-pub struct IdTooLong(usize);
-
-/// Why a [`Publisher`] is of no use any more. The link reconnects; ask it for another one.
-#[derive(Clone, Debug, thiserror::Error)]
-pub enum PublishError {
-    /// The broker closed the channel: 404 when the exchange is gone, 403 when the user may not write to it.
-    #[error(
-        "the broker refuses to publish to {EXCHANGE_DIRECT} ({0}); \
-         check exchange and permissions, or load rabbit_definitions.json"
-    )]
-    Refused(lapin::Error),
-    /// The connection was lost.
-    #[error("the connection was lost ({0})")]
-    Lost(lapin::Error),
-    /// The connection lives and is not blocked, but no confirm came for a whole confirm timeout.
-    #[error("no confirm arrived for {0:?}")]
-    Stuck(Duration),
-}
-
-impl From<lapin::Error> for PublishError {
-    fn from(error: lapin::Error) -> Self {
-        if error.is_amqp_soft_error() { Self::Refused(error) } else { Self::Lost(error) }
-    }
-}
+/// Between two tries to open a channel; the link has a backoff of its own.
+const CHANNEL_PAUSE: Duration = Duration::from_millis(200);
+/// How often it is said that the broker refuses messages.
+const SAY_AGAIN: Duration = Duration::from_secs(30);
 
 /// How a publisher works.
 #[derive(Clone, Copy, Debug)]
 pub struct PublisherOptions {
-    /// Publishes in flight. lapin looks at every one of them at each cumulative confirm, so beyond some thousands
-    /// a larger window costs more than it gains.
+    /// Messages that are not decided. lapin looks at every one of them at each cumulative confirm, so beyond some
+    /// thousands a larger window costs more than it gains.
     pub window: usize,
-    /// A publish without an answer for this long has ended as unconfirmed.
+    /// A connection that is not blocked and answers nothing for this long is given up.
     pub confirm_timeout: Duration,
+    /// How long a channel may take to open.
+    pub open_timeout: Duration,
+    /// A message that is not decided this long after it was accepted ends as unconfirmed; `None` is never.
+    pub give_up: Option<Duration>,
 }
 
-type InFlight = FuturesUnordered<BoxFuture<'static, (u64, lapin::Result<Confirmation>)>>;
-
-/// One channel in confirm mode and what is in flight on it.
+/// A window of undecided messages, published on one channel after the other.
 ///
-/// Publishes are written while [`progress`](Self::progress) is polled, in the order of
-/// [`publish`](Self::publish). Dropping it drops what is in flight: ask [`give_up`](Self::give_up) first.
+/// Everything happens while [`progress`](Self::progress) is polled: opening channels, writing, hearing answers. Messages
+/// are published in the order of [`publish`](Self::publish), also the second time. Dropping it forgets what is
+/// undecided: ask [`give_up`](Self::give_up) first.
 pub struct Publisher {
     link: Link,
-    channel: Arc<Channel>,
     options: PublisherOptions,
-    in_flight: InFlight,
-    outcomes: Outcomes,
-    last_completion: Instant,
+    undecided: Undecided,
+    life: Option<Life>,
+    /// The last connection, if it was of no use although it looks well.
+    avoided: Weak<Connection>,
+    /// No channel is opened before.
+    pause_until: Instant,
+    /// When a refused message was last said.
+    said_refused: Option<Instant>,
+}
+
+/// What [`Publisher::progress`] waited for.
+enum Event {
+    Step(Step),
+    Opened(Result<Life, Failure>),
+    /// The only connection there is, is the one to avoid.
+    Avoided,
+    GiveUp,
 }
 
 impl Publisher {
-    /// A publisher on a channel of its own, as soon as the connection is there and not blocked; the channel may take
-    /// `patience` to open.
-    ///
-    /// # Errors
-    /// The connection was lost meanwhile, or it has no more channels; the link's driver says so and reconnects.
-    ///
-    /// # Cancel safety
-    /// Safe: a half-open channel is closed in the background.
-    pub async fn open(link: &Link, options: PublisherOptions, patience: Duration) -> Result<Self, PublishError> {
-        let connection = link.ready().await;
-        let open = async {
-            let channel = connection.create_channel().await?;
-            channel.confirm_select(ConfirmSelectOptions::default()).await?;
-            Ok::<_, lapin::Error>(channel)
-        };
-        let error = match timeout(patience, open).await {
-            Ok(Ok(channel)) => return Ok(Self::new(link.clone(), channel, options)),
-            Ok(Err(error)) => error.into(),
-            Err(_) => PublishError::Stuck(patience),
-        };
-        if !matches!(error, PublishError::Lost(_)) {
-            link.suspect(error.to_string());
-        }
-        Err(error)
-    }
-
-    fn new(link: Link, channel: Channel, options: PublisherOptions) -> Self {
+    /// A publisher without a channel yet.
+    pub fn new(link: Link, options: PublisherOptions) -> Self {
         Self {
             link,
-            channel: Arc::new(channel),
             options,
-            in_flight: FuturesUnordered::new(),
-            outcomes: Outcomes::default(),
-            last_completion: Instant::now(),
+            undecided: Undecided::default(),
+            life: None,
+            avoided: Weak::new(),
+            pause_until: Instant::now(),
+            said_refused: None,
         }
     }
 
-    /// Whether its channel is open still; what is published on a closed one ends as unconfirmed.
-    pub fn is_open(&self) -> bool {
-        self.channel.status().connected()
-    }
-
-    /// How many more publishes fit into the window.
+    /// Whether one more message would be written at once: a channel is open and not blocked, the window has room, and
+    /// nothing waits to be published again. If not, ask for [`progress`](Self::progress).
     ///
-    /// What was given up keeps its place until the broker answers, so that a broker that stopped answering does
-    /// not fill memory.
-    pub fn room(&self) -> usize {
-        let used = self.in_flight.len().max(self.outcomes.undecided());
-        self.options.window.saturating_sub(used)
+    /// What was given up keeps its place until the broker answers or the channel is gone, so that a broker that stopped
+    /// answering does not fill memory.
+    pub fn has_room(&self) -> bool {
+        let Some(life) = &self.life else { return false };
+        let used = life.in_flight().max(self.undecided.len());
+        used < self.options.window && self.undecided.is_open() && self.may_write(life)
     }
 
-    /// Publishes that have not ended yet.
+    /// Nothing new into a blocked connection: lapin would keep it, and write it whenever the alarm is over.
+    fn may_write(&self, life: &Life) -> bool {
+        life.is_open() && !self.link.is_blocked()
+    }
+
+    /// Messages that have not ended yet.
     pub fn undecided(&self) -> usize {
-        self.outcomes.undecided()
+        self.undecided.len()
     }
 
     /// Takes a message for publishing; it is written by the next [`progress`](Self::progress).
@@ -212,135 +119,108 @@ impl Publisher {
     /// # Errors
     /// [`IdTooLong`]; nothing is published then.
     pub fn publish(&mut self, message: Message) -> Result<(), IdTooLong> {
-        let properties = properties(&message)?;
-        // A RoutingKey has at most 255 bytes, and so has the exchange's name.
-        let Ok(key) = ShortString::try_new(message.routing_key.as_str()) else {
-            return Err(IdTooLong(message.routing_key.as_str().len()));
-        };
-        let channel = Arc::clone(&self.channel);
-        let number = self.outcomes.published(message.id, message.routing_key, Instant::now());
-        let body = message.body;
-        self.in_flight.push(Box::pin(async move {
-            let options = BasicPublishOptions { mandatory: true, immediate: false };
-            // Waiting for the write and for the confirm in one future lets all of the window be written
-            // together; one after the other costs twice the CPU.
-            let published = channel.basic_publish(EXCHANGE_DIRECT.into(), key, options, &body, properties).await;
-            drop(body);
-            match published {
-                Ok(confirm) => (number, confirm.await),
-                Err(error) => (number, Err(error)),
-            }
-        }));
+        message.names()?;
+        self.undecided.accept(message, Instant::now());
+        self.write();
         Ok(())
     }
 
-    /// Writes, waits until the broker answers or a deadline passes, and says what ended, which may be nothing yet;
-    /// returns at once when nothing is in flight.
-    ///
-    /// # Errors
-    /// The channel cannot be used any more. What has not ended is counted by [`lost`](Self::lost).
+    /// Opens a channel if there is none, writes, and waits until the broker answers or something else is to be looked
+    /// at; says what ended meanwhile, which may be nothing yet. With an open channel it returns at once when nothing is
+    /// undecided. A lost channel is no error: what it left unanswered is published again on the next one, however long
+    /// that takes to come.
     ///
     /// # Cancel safety
     /// Safe: what it has seen stays in the publisher, and the next call goes on.
-    pub async fn progress(&mut self) -> Result<Tally, PublishError> {
-        if self.in_flight.is_empty() {
-            return Ok(self.outcomes.settle());
-        }
-        let due = self.outcomes.oldest().unwrap_or(self.last_completion) + self.options.confirm_timeout;
-        let ready = tokio::select! {
+    pub async fn progress(&mut self) -> Tally {
+        let give_up = self.options.give_up;
+        let gives_up_at = give_up.and_then(|give_up| Some(self.undecided.oldest()? + give_up));
+        let event = tokio::select! {
             biased;
-            ready = drain(&mut self.in_flight) => ready,
-            () = sleep_until(due) => Vec::new(),
+            event = self.event() => event,
+            () = sleep_until(gives_up_at.unwrap_or_else(Instant::now)), if gives_up_at.is_some() => Event::GiveUp,
         };
-        if ready.is_empty() {
-            self.overdue()?;
+        match event {
+            Event::Step(Step::Answers(answers)) => {
+                for (number, completion) in answers {
+                    self.undecided.completed(number, completion);
+                }
+            }
+            Event::Step(Step::Over(failure)) => self.over(&failure),
+            Event::Opened(Ok(life)) => self.life = Some(life),
+            Event::Opened(Err(failure)) => {
+                if !matches!(failure, Failure::Connection(_)) {
+                    self.link.suspect(failure.to_string());
+                }
+                self.pause();
+            }
+            Event::Avoided => self.pause(),
+            Event::GiveUp => {}
         }
-        self.record(ready)?;
-        Ok(self.outcomes.settle())
+        if let Some(until) = give_up.and_then(|give_up| Instant::now().checked_sub(give_up)) {
+            self.undecided.expire(until);
+        }
+        self.write();
+        self.undecided.settle()
     }
 
-    /// After an error of [`progress`](Self::progress): collects, for at most a second, what the broker had answered
-    /// before the loss, and ends the rest as unconfirmed.
-    pub async fn lost(mut self) -> Tally {
-        let _ = timeout(LOSS_DRAIN, self.drain_all()).await;
-        self.give_up()
+    async fn event(&mut self) -> Event {
+        if let Some(life) = &mut self.life {
+            return Event::Step(life.step(&self.link, self.options.confirm_timeout).await);
+        }
+        sleep_until(self.pause_until).await;
+        let connection = self.link.ready().await;
+        if Weak::as_ptr(&self.avoided) == Arc::as_ptr(&connection) {
+            return Event::Avoided;
+        }
+        Event::Opened(Life::open(&connection, self.options.open_timeout).await)
+    }
+
+    fn pause(&mut self) {
+        self.pause_until = Instant::now() + CHANNEL_PAUSE;
+    }
+
+    /// The channel is gone. The link says what became of the connection.
+    fn over(&mut self, failure: &Failure) {
+        let Some(life) = self.life.take() else { return };
+        if failure.taints_connection() {
+            self.avoided = life.connection().clone();
+            self.link.suspect(failure.to_string());
+        }
+        let culprit = self.undecided.lost(failure.loss());
+        debug!("a channel is gone ({failure}); to be published again: {}", self.undecided.len());
+        let silent = self.said_refused.is_some_and(|at| at.elapsed() < SAY_AGAIN);
+        if let Some(message) = culprit
+            && !silent
+        {
+            self.said_refused = Some(Instant::now());
+            let (id, key, bytes) = (&message.id, message.routing_key.as_str(), message.body.len());
+            warn!("the broker refuses messages; counted as nacked: {id} to {key}, {bytes} bytes: {failure}");
+        }
+    }
+
+    /// Hands to the channel what is to be published now.
+    fn write(&mut self) {
+        let blocked = self.link.is_blocked();
+        let Some(life) = &mut self.life else { return };
+        while life.is_open() && !blocked && life.in_flight() < self.options.window {
+            let Some(order) = self.undecided.next(life.in_flight()) else { return };
+            // Looked at when the message was accepted.
+            let Ok((id, key)) = order.message.names() else { return };
+            life.publish(order, id, key);
+        }
     }
 
     /// Nobody waits any longer: ends as unconfirmed what the broker has not answered yet.
     pub fn give_up(&mut self) -> Tally {
-        self.outcomes.abandon()
+        self.undecided.abandon()
     }
 
     /// Closes the channel, for at most a second. Dropping the publisher closes it too, but in the background, where it
     /// may meet the close of the connection.
     pub async fn close(self) {
-        let _ = timeout(CLOSE_TIMEOUT, self.channel.close(200, "OK".into())).await;
-    }
-
-    async fn drain_all(&mut self) {
-        while !self.in_flight.is_empty() {
-            let ready = drain(&mut self.in_flight).await;
-            let _ = self.record(ready);
+        if let Some(life) = self.life {
+            life.close().await;
         }
-    }
-
-    /// The oldest publish is due, or there is none left and the window is full of given-up ones.
-    fn overdue(&mut self) -> Result<(), PublishError> {
-        let now = Instant::now();
-        if self.outcomes.undecided() > 0 {
-            self.outcomes.expire(now.checked_sub(self.options.confirm_timeout));
-        } else if self.link.is_blocked() {
-            self.last_completion = now;
-        } else if now.duration_since(self.last_completion) >= self.options.confirm_timeout {
-            let stuck = PublishError::Stuck(self.options.confirm_timeout);
-            self.link.suspect(stuck.to_string());
-            return Err(stuck);
-        }
-        Ok(())
-    }
-
-    fn record(&mut self, ready: Vec<(u64, lapin::Result<Confirmation>)>) -> Result<(), PublishError> {
-        let mut lost: Option<lapin::Error> = None;
-        for (number, result) in ready {
-            self.last_completion = Instant::now();
-            match completion(result) {
-                Ok(completion) => self.outcomes.completed(number, completion),
-                // What is published after the loss hears only that the channel is closed; the cause says more.
-                Err(error) if lost.is_none() || error.is_amqp_error() => lost = Some(error),
-                Err(_) => {}
-            }
-        }
-        let Some(error) = lost.map(PublishError::from) else { return Ok(()) };
-        // On the same connection the next channel would meet the same refusal at once; the driver makes a pause, and
-        // looks at the exchange first. A lost connection it sees by itself, and may have replaced already.
-        if !matches!(error, PublishError::Lost(_)) {
-            self.link.suspect(error.to_string());
-        }
-        Err(error)
     }
 }
-
-fn properties(message: &Message) -> Result<BasicProperties, IdTooLong> {
-    let id = ShortString::try_new(message.id.as_str()).map_err(|_| IdTooLong(message.id.len()))?;
-    let mut headers = FieldTable::default();
-    headers.insert(HEADER_SENT_AT.into(), AMQPValue::LongLongInt(message.sent_at_micros));
-    Ok(BasicProperties::default()
-        .with_content_type(CONTENT_TYPE.into())
-        .with_delivery_mode(if message.persistent { PERSISTENT } else { TRANSIENT })
-        .with_message_id(id)
-        .with_timestamp(u64::try_from(message.sent_at_micros).unwrap_or_default() / 1_000_000)
-        .with_headers(headers))
-}
-
-fn completion(result: lapin::Result<Confirmation>) -> lapin::Result<Completion> {
-    let result = result?;
-    let acked = !result.is_nack();
-    let carried = result.take_message().map(|message| {
-        let id = message.delivery.properties.message_id().as_ref().map(ToString::to_string).unwrap_or_default();
-        (id, message.delivery.routing_key.to_string())
-    });
-    Ok(Completion { acked, carried })
-}
-
-#[cfg(test)]
-mod tests;

@@ -14,16 +14,19 @@ Examples:
   producers 201 201 1 1000 --interval 0            a load run to 1,000 consumers
   producers 201 201 101 101 --count 1 --persistent one message that survives a restart of the broker
 
-Each publish ends as exactly one of:
+Each message ends as exactly one of:
   confirmed    every mailbox of its consumer has it
-  nacked       a mailbox refused it because it is full
+  nacked       a mailbox refused it because it is full, or the broker refused it itself because it is too large
   returned     its consumer has no mailbox
-  unconfirmed  the broker's answer never came: connection lost, or --confirm-timeout passed
+  unconfirmed  nobody knows: --give-up passed, or the end of the run came, before the broker answered
+Republished counts the copies beyond the first: what a lost connection left unanswered is published again, with the same
+message-id and the header x-republished (1, 2, …), before anything newer of its producer. The first copy may have arrived.
 
 SIGINT or SIGTERM: nothing new is sent, outstanding confirms are awaited for --drain-timeout, and the totals are
 printed as the last line. A second one: at once.
 
-Exit codes: 0 something was sent and all of it was confirmed, 1 otherwise, 2 bad usage.";
+Exit codes: 0 something was sent and all of it was confirmed, so every message reached a mailbox; 1 otherwise; 2 bad
+usage.";
 
 /// Publishes numbered messages to consumers through RabbitMQ, with confirms
 ///
@@ -67,14 +70,20 @@ pub struct Args {
     #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u32).range(..=16_777_216))]
     pub size: Option<u32>,
 
-    /// Publishes of one producer without a confirm yet. More is faster up to some hundreds; beyond some thousands
-    /// it is slower again
+    /// Messages of one producer without a confirm yet; they are kept until then. More is faster up to some hundreds;
+    /// beyond some thousands it is slower again
     #[arg(long, value_name = "N", default_value_t = 500, value_parser = clap::value_parser!(u16).range(1..))]
     pub window: u16,
 
-    /// A publish without an answer for this long is counted as unconfirmed
+    /// A connection on which no confirm arrives for this long is given up, and what it left unanswered is published
+    /// again; longer than the largest body takes. An alarm of the broker does not count
     #[arg(long, value_name = "TIME", default_value = "30", value_parser = duration)]
     pub confirm_timeout: Duration,
+
+    /// A message that finds no answer for this long since it was published first is counted as unconfirmed, outages and
+    /// alarms included [default: without end]
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    pub give_up: Option<Duration>,
 
     /// How long to wait for outstanding confirms at the end
     #[arg(long, value_name = "TIME", default_value = "5", value_parser = duration)]

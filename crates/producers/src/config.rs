@@ -86,8 +86,13 @@ impl TryFrom<Args> for Config {
         if !(1..=u64::from(u16::MAX)).contains(&args.heartbeat.as_secs()) {
             return Err(ConfigError::Heartbeat(args.heartbeat));
         }
-        for (name, value) in [("confirm-timeout", args.confirm_timeout), ("connect-timeout", args.connect_timeout)] {
-            if value < TIMEOUT_MIN {
+        let timeouts = [
+            ("confirm-timeout", Some(args.confirm_timeout)),
+            ("connect-timeout", Some(args.connect_timeout)),
+            ("give-up", args.give_up),
+        ];
+        for (name, value) in timeouts {
+            if value.is_some_and(|value| value < TIMEOUT_MIN) {
                 return Err(ConfigError::Timeout(name));
             }
         }
@@ -98,7 +103,12 @@ impl TryFrom<Args> for Config {
                 heartbeat: args.heartbeat,
                 timeout: args.connect_timeout,
             },
-            publisher: PublisherOptions { window: usize::from(args.window), confirm_timeout: args.confirm_timeout },
+            publisher: PublisherOptions {
+                window: usize::from(args.window),
+                confirm_timeout: args.confirm_timeout,
+                open_timeout: args.connect_timeout,
+                give_up: args.give_up,
+            },
             producers,
             consumers,
             interval: Some(args.interval).filter(|interval| !interval.is_zero()),
@@ -141,6 +151,12 @@ mod tests {
     }
 
     #[test]
+    fn nothing_is_given_up_unless_asked_for() {
+        assert_eq!(config("1 1 1 1").unwrap().publisher.give_up, None);
+        assert_eq!(config("1 1 1 1 --give-up 2m").unwrap().publisher.give_up, Some(Duration::from_secs(120)));
+    }
+
+    #[test]
     fn an_interval_of_zero_is_a_load_run() {
         assert_eq!(config("1 1 1 1 --interval 0").unwrap().interval, None);
     }
@@ -155,6 +171,7 @@ mod tests {
         check("1 10001 1 1", "10001 producers; run at most 10000 in one process");
         check("0 18446744073709551615 1 1", "18446744073709551615 producers; run at most 10000 in one process");
         check("1 1 1 1 --confirm-timeout 0", "--confirm-timeout is 0; give at least 1ms");
+        check("1 1 1 1 --give-up 0", "--give-up is 0; give at least 1ms");
         check("1 1 1 1 --heartbeat 0.5", "--heartbeat is 500ms; give 1 to 65535 seconds");
     }
 

@@ -8,14 +8,11 @@ use broker::publisher::{Message, Publisher, Tally};
 use protocol::load::Hello;
 use protocol::names::{RoutingKey, consumer_id, producer_id};
 use service::shutdown::Shutdown;
-use tokio::time::{Instant, MissedTickBehavior, interval, sleep, sleep_until};
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
 use tracing::{error, info, warn};
 
 use crate::config::Config;
 use crate::totals::Counters;
-
-/// Between two tries to open a channel; the link has a backoff of its own.
-const CHANNEL_PAUSE: Duration = Duration::from_millis(200);
 
 /// What all producers of a run share.
 #[derive(Clone)]
@@ -27,22 +24,13 @@ pub(crate) struct Shared {
 
 pub(crate) struct Producer {
     shared: Shared,
-    link: Link,
     /// `producer201.20902`
     name: String,
-    publisher: Option<Publisher>,
+    publisher: Publisher,
     /// Since the last [`Producer::take_tally`].
     tally: Tally,
     /// Set when the shutdown has begun: until then outstanding confirms are awaited.
     drain_until: Option<Instant>,
-}
-
-/// What has to come before a producer's next message.
-enum Need {
-    Nothing,
-    Channel,
-    Answers,
-    Unblocking,
 }
 
 /// Whether to go on with what is being done.
@@ -57,7 +45,8 @@ impl Producer {
     pub(crate) fn new(shared: Shared, link: Link, number: u64) -> Self {
         let run = rand::random_range(10_000..=99_999u32);
         let name = format!("{}.{run}", producer_id(number));
-        Self { shared, link, name, publisher: None, tally: Tally::default(), drain_until: None }
+        let publisher = Publisher::new(link, shared.config.publisher);
+        Self { shared, name, publisher, tally: Tally::default(), drain_until: None }
     }
 
     /// Sends until the count is reached or the shutdown begins, then waits for outstanding confirms.
@@ -66,14 +55,11 @@ impl Producer {
             Some(period) => self.rounds(period).await,
             None => self.load().await,
         }
-        while self.undecided() > 0 && self.progress().await == Next::Continue {}
-        self.give_up();
-        if let Some(publisher) = self.publisher.take() {
-            let shutdown = self.shared.shutdown;
-            tokio::select! {
-                () = publisher.close() => {}
-                () = shutdown.forced() => {}
-            }
+        self.decided().await;
+        let shutdown = self.shared.shutdown;
+        tokio::select! {
+            () = self.publisher.close() => {}
+            () = shutdown.forced() => {}
         }
     }
 
@@ -100,8 +86,7 @@ impl Producer {
         info!("Sending to ({}): [{hello}]", self.shared.config.consumers_text());
         self.send(number).await;
         info!("Confirming");
-        while self.undecided() > 0 && self.progress().await == Next::Continue {}
-        self.give_up();
+        self.decided().await;
         let tally = self.take_tally();
         if tally.is_all_confirmed() {
             info!("OK");
@@ -125,13 +110,10 @@ impl Producer {
             if self.ready().await == Next::Stop {
                 return Next::Stop;
             }
-            if let Some(message) = self.message(number, consumer)
-                && let Some(publisher) = &mut self.publisher
-            {
-                match publisher.publish(message) {
-                    Ok(()) => self.shared.counters.sent(1),
-                    Err(error) => error!("not sent: {error}"),
-                }
+            let Some(message) = self.message(number, consumer) else { continue };
+            match self.publisher.publish(message) {
+                Ok(()) => self.shared.counters.sent(1),
+                Err(error) => error!("not sent: {error}"),
             }
         }
         Next::Continue
@@ -153,57 +135,27 @@ impl Producer {
         })
     }
 
-    /// Waits until one more message can be published: a channel is open, the broker does not block, and the window
-    /// has room. Stops when the shutdown has begun.
+    /// Waits until one more message can be published, behind nothing older. Stops when the shutdown has begun.
     async fn ready(&mut self) -> Next {
-        loop {
-            if self.shared.shutdown.is_begun() {
-                return Next::Stop;
+        while !self.shared.shutdown.is_begun() {
+            if self.publisher.has_room() {
+                return Next::Continue;
             }
-            match self.need() {
-                Need::Nothing => return Next::Continue,
-                Need::Answers => {
-                    // To stop means that the channel was lost, or that the shutdown has begun.
-                    let _ = self.progress().await;
-                }
-                Need::Unblocking => {
-                    self.shared.shutdown.token().run_until_cancelled(self.link.unblocked()).await;
-                }
-                Need::Channel => self.open().await,
-            }
+            let _ = self.progress().await;
         }
+        Next::Stop
     }
 
-    /// What has to come before the next message.
-    fn need(&self) -> Need {
-        match &self.publisher {
-            None => Need::Channel,
-            Some(publisher) if !publisher.is_open() && publisher.undecided() == 0 => Need::Channel,
-            Some(publisher) if !publisher.is_open() => Need::Answers,
-            // Nothing new into a blocked connection: it would wait there, end as unconfirmed, and be sent later.
-            Some(publisher) if self.link.is_blocked() && publisher.undecided() == 0 => Need::Unblocking,
-            Some(publisher) if self.link.is_blocked() || publisher.room() == 0 => Need::Answers,
-            Some(_) => Need::Nothing,
-        }
+    /// Waits until all that was sent is decided, as long as that takes; what is not when the time for it is over ends as
+    /// unconfirmed.
+    async fn decided(&mut self) {
+        while self.publisher.undecided() > 0 && self.progress().await == Next::Continue {}
+        let tally = self.publisher.give_up();
+        self.count(tally);
     }
 
-    /// One try to get a publisher.
-    async fn open(&mut self) {
-        self.publisher = None;
-        let options = self.shared.config.publisher;
-        let opening = Publisher::open(&self.link, options, self.shared.config.connection.timeout);
-        let opened = self.shared.shutdown.token().run_until_cancelled_owned(opening).await;
-        match opened {
-            Some(Ok(publisher)) => self.publisher = Some(publisher),
-            // The link says why; a short wait lets it notice.
-            Some(Err(_)) => sleep(CHANNEL_PAUSE).await,
-            None => {}
-        }
-    }
-
-    /// Writes and waits for something to end. Says to stop when the time for that is over, or all is lost.
+    /// Publishes, also again, and waits for something to end. Says to stop when the time for that is over.
     async fn progress(&mut self) -> Next {
-        let Some(publisher) = &mut self.publisher else { return Next::Stop };
         let shutdown = &self.shared.shutdown;
         let draining = self.drain_until;
         tokio::select! {
@@ -213,32 +165,9 @@ impl Producer {
                 self.drain_until = Some(Instant::now() + self.shared.config.drain_timeout);
             }
             () = sleep_until(draining.unwrap_or_else(Instant::now)), if draining.is_some() => return Next::Stop,
-            result = publisher.progress() => match result {
-                Ok(tally) => self.count(tally),
-                Err(_) => return self.lost().await,
-            },
+            tally = self.publisher.progress() => self.count(tally),
         }
         Next::Continue
-    }
-
-    /// The link says what happened and reconnects.
-    async fn lost(&mut self) -> Next {
-        if let Some(publisher) = self.publisher.take() {
-            self.count(publisher.lost().await);
-        }
-        Next::Stop
-    }
-
-    /// Ends what is undecided still; nothing is after a normal round.
-    fn give_up(&mut self) {
-        if let Some(publisher) = &mut self.publisher {
-            let tally = publisher.give_up();
-            self.count(tally);
-        }
-    }
-
-    fn undecided(&self) -> usize {
-        self.publisher.as_ref().map_or(0, Publisher::undecided)
     }
 
     fn count(&mut self, tally: Tally) {

@@ -5,10 +5,10 @@ use std::sync::{Mutex, PoisonError};
 
 use broker::publisher::Tally;
 
-/// The counts of a run. `sent` is the sum of the others once the run has ended.
+/// The counts of a run. Once it has ended, `sent` is the sum of the four ends.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
-    /// Publishes begun.
+    /// Messages begun, copies not counted.
     pub sent: u64,
     /// How they ended.
     pub ended: Tally,
@@ -32,8 +32,8 @@ impl fmt::Display for Totals {
 pub(crate) struct Counters(Mutex<Totals>);
 
 impl Counters {
-    pub(crate) fn sent(&self, publishes: u64) {
-        self.update(|totals| totals.sent += publishes);
+    pub(crate) fn sent(&self, messages: u64) {
+        self.update(|totals| totals.sent += messages);
     }
 
     pub(crate) fn ended(&self, tally: Tally) {
@@ -57,10 +57,12 @@ mod tests {
     fn totals_read_as_documented() {
         let counters = Counters::default();
         counters.sent(10);
-        counters.ended(Tally { confirmed: 4, nacked: 3, returned: 2, unconfirmed: 1 });
+        counters.ended(Tally { confirmed: 4, nacked: 3, returned: 2, unconfirmed: 1, republished: 7 });
         let totals = counters.get();
-        assert_eq!(totals.to_string(), "sent 10, confirmed 4, nacked 3, returned 2, unconfirmed 1");
+        assert_eq!(totals.to_string(), "sent 10, confirmed 4, nacked 3, returned 2, unconfirmed 1, republished 7");
         assert!(!totals.is_all_confirmed());
         assert!(!Totals::default().is_all_confirmed(), "nothing sent is no success");
+        let ended = Tally { confirmed: 10, republished: 7, ..Tally::default() };
+        assert!(Totals { sent: 10, ended }.is_all_confirmed(), "it took more copies, and all arrived");
     }
 }

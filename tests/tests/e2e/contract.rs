@@ -68,7 +68,7 @@ async fn the_three_programs_print_what_the_contract_says() {
     let (confirming, ok) = (messages(&printed, "Confirming"), messages(&printed, "OK"));
     assert_eq!((confirming, ok), (vec!["Confirming"; rounds], vec!["OK"; rounds]));
     let sent = PRODUCERS.len() * ROUNDS * CONSUMERS.len();
-    let totals = format!("Totals: sent {sent}, confirmed {sent}, nacked 0, returned 0, unconfirmed 0");
+    let totals = format!("Totals: sent {sent}, confirmed {sent}, nacked 0, returned 0, unconfirmed 0, republished 0");
     assert_eq!(printed.last().map(|line| message(line)), Some(totals.as_str()));
 
     let printed = consumers.stdout();

@@ -55,7 +55,7 @@ async fn produce(vhost: &Vhost, arguments: &str) -> Totals {
 
 fn totals(confirmed: u64, nacked: u64, returned: u64) -> String {
     format!(
-        "sent {}, confirmed {confirmed}, nacked {nacked}, returned {returned}, unconfirmed 0",
+        "sent {}, confirmed {confirmed}, nacked {nacked}, returned {returned}, unconfirmed 0, republished 0",
         confirmed + nacked + returned
     )
 }
@@ -162,7 +162,7 @@ async fn the_program_says_each_round_what_was_not_confirmed_and_exits_with_1() {
     let mut producers = Program::producers(&vhost, &["201", "201", "101", "103", "--interval", "50ms", "--count", "2"]);
     assert_eq!(producers.wait(PATIENCE).await.code(), Some(1));
     let lines = producers.stdout();
-    let round = "was confirmed: confirmed 1, nacked 1, returned 1, unconfirmed 0";
+    let round = "was confirmed: confirmed 1, nacked 1, returned 1, unconfirmed 0, republished 0";
     assert_eq!(lines.iter().filter(|line| line.ends_with(round)).count(), 2, "{lines:#?}");
     let last = format!("Totals: {}", totals(2, 2, 2));
     assert!(lines.last().is_some_and(|line| line.ends_with(&last)), "{lines:#?}");
@@ -187,7 +187,7 @@ async fn what_the_broker_never_answered_is_unconfirmed() {
     mailbox(&vhost, "consumer101").await;
     let relay = Relay::start(([127, 0, 0, 1], vhost.node().amqp_port()).into()).await;
     let url = vhost.amqp_url_at("producer", &relay.addr().to_string());
-    let timeouts = ["--confirm-timeout", "1", "--drain-timeout", "1", "--interval", "50ms"];
+    let timeouts = ["--give-up", "1", "--drain-timeout", "1", "--interval", "50ms"];
     let arguments = [&["201", "201", "101", "101", "--amqp-url", &url], &timeouts[..]].concat();
     let mut producers = Program::start("producers", &arguments, &[]);
     producers.wait_for_line(" OK", PATIENCE).await;
@@ -201,6 +201,8 @@ async fn what_the_broker_never_answered_is_unconfirmed() {
     let confirmed = lines.iter().filter(|line| line.ends_with(" OK")).count() as u64;
     assert!(confirmed < sent, "{confirmed} of {sent}");
     let unconfirmed = sent - confirmed;
-    let last = format!("Totals: sent {sent}, confirmed {confirmed}, nacked 0, returned 0, unconfirmed {unconfirmed}");
+    let last = format!(
+        "Totals: sent {sent}, confirmed {confirmed}, nacked 0, returned 0, unconfirmed {unconfirmed}, republished 0"
+    );
     assert!(lines.last().is_some_and(|line| line.ends_with(&last)), "not {last:?}: {lines:#?}");
 }

@@ -1,4 +1,4 @@
-//! Which publish ended how.
+//! Which publish of one channel ended how.
 //!
 //! lapin hands a returned message to whichever publish of the channel completes next, so a completion says only
 //! "acked or nacked, and by the way this message came back". Three facts make the outcomes exact all the same:
@@ -18,16 +18,20 @@
 //! Deciding at each completion instead would be wrong: a cumulative ack completes its publishes one by one in the
 //! order of a hash map, and a look in between sees a returned one acked while a later completion carries its return.
 //!
-//! A publish that was given up, or that a lost connection left without an answer, would hold back all later ones, so
+//! A publish that was given up, or that a lost channel left without an answer, would hold back all later ones, so
 //! those are decided without it. That rests on one more fact: RabbitMQ acks what it returns at once and in order, so
 //! that behind an *unanswered* publish no return is left in lapin's queue once a whole ack has been looked at.
+//!
+//! **No answer is credited to a publish of another channel.** Numbers are never used twice, and those of a channel that
+//! is lost are below the first one of the next: whatever comes for them is not looked at, a carried return included,
+//! since it names a message that the next channel may be publishing again.
 
 use std::collections::VecDeque;
 
-use protocol::names::RoutingKey;
 use tokio::time::Instant;
 
-use super::Tally;
+use super::tally::Tally;
+use super::undecided::Publish;
 
 /// What lapin said when a publish completed.
 #[derive(Clone, Debug)]
@@ -47,18 +51,18 @@ enum State {
 
 #[derive(Debug)]
 struct Entry {
-    id: String,
-    routing_key: RoutingKey,
-    published_at: Instant,
+    publish: Publish,
     state: State,
     returned: bool,
 }
 
-/// The publishes of one channel that are not decided, in the order of publishing.
+/// The publishes of the present channel that are not decided, in the order of publishing.
 #[derive(Debug, Default)]
 pub(super) struct Outcomes {
     /// The number of the first entry.
     first: u64,
+    /// The number of the first publish of the present channel.
+    channel_first: u64,
     entries: VecDeque<Entry>,
     /// Decided before their turn: given up.
     ended: Tally,
@@ -66,13 +70,17 @@ pub(super) struct Outcomes {
 
 impl Outcomes {
     /// A publish begins; its number is one more than the last one's.
-    pub(super) fn published(&mut self, id: String, routing_key: RoutingKey, now: Instant) -> u64 {
-        self.entries.push_back(Entry { id, routing_key, published_at: now, state: State::Open, returned: false });
+    pub(super) fn published(&mut self, publish: Publish) -> u64 {
+        self.entries.push_back(Entry { publish, state: State::Open, returned: false });
         self.first + (self.entries.len() as u64) - 1
     }
 
-    /// Publish `number` was acked or nacked. Of one that was given up only what it carries counts.
+    /// Publish `number` was acked or nacked. Of one that was given up only what it carries counts, of one of a channel
+    /// that was lost nothing.
     pub(super) fn completed(&mut self, number: u64, completion: Completion) {
+        if number < self.channel_first {
+            return;
+        }
         if let Some(entry) = self.entry(number) {
             entry.state = if completion.acked { State::Acked } else { State::Nacked };
         }
@@ -90,22 +98,28 @@ impl Outcomes {
         tally
     }
 
-    /// Gives up the publishes at the front that began at `until` or before.
-    pub(super) fn expire(&mut self, until: Option<Instant>) {
-        let Some(until) = until else { return };
-        while let Some(entry) = self.pop_if(|entry| entry.published_at <= until) {
+    /// Gives up the publishes at the front whose message was published first at `until` or before.
+    pub(super) fn expire(&mut self, until: Instant) {
+        while let Some(entry) = self.pop_if(|entry| entry.publish.since <= until) {
             entry.count(&mut self.ended);
         }
     }
 
-    /// Ends all: the channel is gone, or nobody waits any longer.
-    pub(super) fn abandon(&mut self) -> Tally {
+    /// The channel is gone: ends what it had answered, and hands out the rest in order. The next publish is one of the
+    /// next channel.
+    pub(super) fn lost(&mut self) -> (Tally, VecDeque<Publish>) {
         let mut tally = std::mem::take(&mut self.ended);
         self.first += self.entries.len() as u64;
+        self.channel_first = self.first;
+        let mut unanswered = VecDeque::new();
         for entry in self.entries.drain(..) {
-            entry.count(&mut tally);
+            if entry.is_answered() {
+                entry.count(&mut tally);
+            } else {
+                unanswered.push_back(entry.publish);
+            }
         }
-        tally
+        (tally, unanswered)
     }
 
     /// How many are not decided.
@@ -113,9 +127,9 @@ impl Outcomes {
         self.entries.len()
     }
 
-    /// When the oldest undecided publish began.
+    /// When the message of the oldest undecided publish was published first.
     pub(super) fn oldest(&self) -> Option<Instant> {
-        self.entries.front().map(|entry| entry.published_at)
+        self.entries.front().map(|entry| entry.publish.since)
     }
 
     fn pop_if(&mut self, wanted: impl Fn(&Entry) -> bool) -> Option<Entry> {
@@ -134,7 +148,7 @@ impl Outcomes {
     /// The same id goes to many consumers, hence the key. Returns come in the order of publishing, so the search
     /// from the front is short; one that was given up is not found, and has been counted.
     fn returned(&mut self, id: &str, key: &str) {
-        let matches = |entry: &&mut Entry| !entry.returned && entry.routing_key.as_str() == key && entry.id == id;
+        let matches = |entry: &&mut Entry| !entry.returned && entry.publish.is(id, key);
         if let Some(entry) = self.entries.iter_mut().find(matches) {
             entry.returned = true;
         }
@@ -142,9 +156,13 @@ impl Outcomes {
 }
 
 impl Entry {
+    /// Also without its ack: a return is final.
+    fn is_answered(&self) -> bool {
+        self.returned || self.state != State::Open
+    }
+
     fn count(&self, tally: &mut Tally) {
         let counter = match self.state {
-            // Also without its ack: a return is final.
             _ if self.returned => &mut tally.returned,
             State::Open => &mut tally.unconfirmed,
             State::Acked => &mut tally.confirmed,

@@ -1,8 +1,11 @@
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::time::Duration;
 
 use proptest::prelude::*;
+use protocol::names::RoutingKey;
 
+use super::super::message::Message;
 use super::*;
 
 fn key(n: u64) -> RoutingKey {
@@ -21,17 +24,24 @@ fn nacked(carried: Option<(String, String)>) -> Completion {
     Completion { acked: false, carried }
 }
 
+/// Message "m" to consumer `n`.
+fn to_consumer(n: u64, since: Instant) -> Publish {
+    let message =
+        Message { id: "m".to_owned(), routing_key: key(n), body: Vec::new(), sent_at_micros: 0, persistent: false };
+    Publish::new(Arc::new(message), since)
+}
+
 /// `count` publishes of one message to consumers 0, 1, 2, …
 fn published(count: u64) -> Outcomes {
     let mut outcomes = Outcomes::default();
     for n in 0..count {
-        assert_eq!(outcomes.published("m".to_owned(), key(n), Instant::now()), n);
+        assert_eq!(outcomes.published(to_consumer(n, Instant::now())), n);
     }
     outcomes
 }
 
 fn tally(confirmed: u64, nacked: u64, returned: u64, unconfirmed: u64) -> Tally {
-    Tally { confirmed, nacked, returned, unconfirmed }
+    Tally { confirmed, nacked, returned, unconfirmed, republished: 0 }
 }
 
 #[test]
@@ -60,14 +70,14 @@ fn a_look_into_the_middle_of_a_cumulative_ack_decides_nothing_too_early() {
 fn what_is_given_up_holds_nothing_back_and_is_counted_once() {
     let mut outcomes = published(2);
     let later = Instant::now() + Duration::from_secs(1);
-    outcomes.published("m".to_owned(), key(2), later);
+    outcomes.published(to_consumer(2, later));
     outcomes.completed(1, acked(None));
     outcomes.completed(2, acked(None));
     assert_eq!(outcomes.settle(), Tally::default());
-    outcomes.expire(Some(Instant::now()));
+    outcomes.expire(Instant::now());
     assert_eq!(outcomes.settle(), tally(2, 0, 0, 1));
     // The late answer ends nothing, but may carry the return of another publish.
-    outcomes.published("m".to_owned(), key(3), later);
+    outcomes.published(to_consumer(3, later));
     outcomes.completed(0, acked(carried(3)));
     outcomes.completed(3, acked(carried(0)));
     assert_eq!(outcomes.settle(), tally(0, 0, 1, 0));
@@ -79,9 +89,28 @@ fn a_loss_leaves_without_an_answer_what_had_none() {
     let mut outcomes = published(4);
     outcomes.completed(1, acked(carried(2)));
     outcomes.completed(3, nacked(None));
-    // Returned although its ack never came.
-    assert_eq!(outcomes.abandon(), tally(1, 1, 1, 1));
-    assert_eq!(outcomes.published("m".to_owned(), key(4), Instant::now()), 4);
+    // 2 is returned although its ack never came.
+    let (ended, unanswered) = outcomes.lost();
+    assert_eq!(ended, tally(1, 1, 1, 0));
+    assert_eq!(unanswered.len(), 1);
+    assert!(unanswered[0].is("m", "consumer0"));
+    assert_eq!(outcomes.published(to_consumer(4, Instant::now())), 4);
+}
+
+#[test]
+fn an_answer_of_a_lost_channel_says_nothing_about_the_next_one() {
+    let mut outcomes = published(2);
+    let (_, unanswered) = outcomes.lost();
+    for publish in unanswered {
+        outcomes.published(publish);
+    }
+    // For publish 0 of the old channel, and with the return of a message that is on its way again.
+    outcomes.completed(0, acked(carried(1)));
+    outcomes.completed(1, acked(None));
+    assert_eq!((outcomes.settle(), outcomes.undecided()), (Tally::default(), 2));
+    outcomes.completed(2, acked(None));
+    outcomes.completed(3, nacked(None));
+    assert_eq!(outcomes.settle(), tally(1, 1, 0, 0));
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -150,7 +179,7 @@ proptest! {
         while unpublished.peek().is_some() || !open.is_empty() {
             let (pick, publish, look) = steps.next().unwrap();
             if (publish || open.is_empty()) && let Some((number, fate)) = unpublished.next() {
-                outcomes.published("m".to_owned(), key(number), Instant::now());
+                outcomes.published(to_consumer(number, Instant::now()));
                 if *fate == Fate::Returned {
                     lapin.waiting.push_back(number);
                 }
