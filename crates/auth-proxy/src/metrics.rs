@@ -17,7 +17,7 @@ use broker::vitals::Vitals;
 use prometheus_client::{
     encoding::{EncodeLabelSet, prometheus_text, text},
     metrics::{TypedMetric, counter::Counter, family::Family, gauge::Gauge},
-    registry::{Metric, Registry, Unit},
+    registry::{Registry, Unit},
 };
 
 pub(crate) use histogram::{BOUNDS_MICROS, BUCKETS, Histogram, Snapshot};
@@ -27,7 +27,7 @@ pub(crate) use process::look as look_at_process;
 pub(crate) use sources::VitalsSource;
 
 use crate::{outbox::Dialect, refusal::Refusal, roster::Roster};
-use labels::{ByCause, ByCode, ByDialect, ByResult};
+use labels::{ByCode, ByDialect, ByResult, WhyRejected, WhyRequeued};
 
 /// What the names begin with; those of the process do not.
 const PREFIX: &str = "auth_proxy";
@@ -49,8 +49,8 @@ pub(crate) struct Metrics {
     delivered_bytes: Counter,
     acked: Counter,
     redelivered: Counter,
-    requeued: Family<ByCause<Requeue>, Counter>,
-    rejected: Family<ByCause<Rejection>, Counter>,
+    requeued: Family<WhyRequeued, Counter>,
+    rejected: Family<WhyRejected, Counter>,
     clock_skews: Counter,
     send_to_delivery: Histogram,
     delivery_to_ack: PerDialect<Histogram>,
@@ -103,8 +103,8 @@ impl Metrics {
             delivered_bytes: Counter::default(),
             acked: Counter::default(),
             redelivered: Counter::default(),
-            requeued: with_all(Requeue::ALL.map(|cause| ByCause { cause })),
-            rejected: with_all(Rejection::ALL.map(|cause| ByCause { cause })),
+            requeued: with_all(Requeue::ALL.map(|cause| WhyRequeued { cause })),
+            rejected: with_all(Rejection::ALL.map(|cause| WhyRejected { cause })),
             clock_skews: Counter::default(),
             send_to_delivery: Histogram::default(),
             delivery_to_ack: PerDialect::of(&delivery_to_ack),
@@ -127,17 +127,16 @@ impl Metrics {
     }
 
     fn register_messages(&self, registry: &mut Registry) {
-        let mut add = |name: &str, help: &str, metric: Box<dyn Metric>| registry.register(name, help, metric);
-        add("messages_delivered", "Messages written to a client in full", Box::new(self.delivered.clone()));
-        add("messages_acked", "Messages acked to RabbitMQ", Box::new(self.acked.clone()));
+        registry.register("messages_delivered", "Messages written to a client in full", self.delivered.clone());
+        registry.register("messages_acked", "Messages acked to RabbitMQ", self.acked.clone());
         let help = "Messages handed back to their mailbox: by a nack of the client, or not acked at the end of a session";
-        add("messages_requeued", help, Box::new(self.requeued.clone()));
+        registry.register("messages_requeued", help, self.requeued.clone());
         let help = "Messages dropped, or dead-lettered where the policy says so: too large, or by a nack of the client";
-        add("messages_rejected", help, Box::new(self.rejected.clone()));
+        registry.register("messages_rejected", help, self.rejected.clone());
         let help = "Messages that arrived from RabbitMQ flagged as delivered before";
-        add("messages_redelivered", help, Box::new(self.redelivered.clone()));
+        registry.register("messages_redelivered", help, self.redelivered.clone());
         let help = "Messages whose x-sent-at is ahead of the clock of this machine; they are in no histogram";
-        add("messages_clock_skew", help, Box::new(self.clock_skews.clone()));
+        registry.register("messages_clock_skew", help, self.clock_skews.clone());
         let help = "Bodies of the messages written to clients in full";
         registry.register_with_unit("messages_delivered", help, Unit::Bytes, self.delivered_bytes.clone());
     }
@@ -162,8 +161,8 @@ impl Metrics {
             delivered: self.delivered.get(),
             delivered_bytes: self.delivered_bytes.get(),
             acked: self.acked.get(),
-            requeued: Requeue::ALL.iter().map(|cause| count(&self.requeued, &ByCause { cause: *cause })).sum(),
-            rejected: Rejection::ALL.iter().map(|cause| count(&self.rejected, &ByCause { cause: *cause })).sum(),
+            requeued: Requeue::ALL.iter().map(|cause| count(&self.requeued, &WhyRequeued { cause: *cause })).sum(),
+            rejected: Rejection::ALL.iter().map(|cause| count(&self.rejected, &WhyRejected { cause: *cause })).sum(),
             redelivered: self.redelivered.get(),
             clock_skews: self.clock_skews.get(),
             send_to_delivery: self.send_to_delivery.snapshot(),

@@ -208,10 +208,13 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn the_slowest_are_those_whose_oldest_message_waits_longest() {
         let roster = Roster::default();
-        let badges: Vec<_> = ["idle", "new", "old", "older", "old and full"].map(member).map(|m| roster.enter(m)).into();
+        let badges: Vec<_> =
+            ["idle", "new", "old", "older", "old and full"].map(member).map(|m| roster.enter(m)).into();
         let start = Instant::now();
         tokio::time::advance(Duration::from_secs(10)).await;
-        for (badge, (messages, second)) in badges.iter().zip([(0, None), (1, Some(9)), (1, Some(3)), (1, Some(1)), (2, Some(3))]) {
+        for (badge, (messages, second)) in
+            badges.iter().zip([(0, None), (1, Some(9)), (1, Some(3)), (1, Some(1)), (2, Some(3))])
+        {
             badge.holds(messages, second.map(|second| start + Duration::from_secs(second)));
         }
         let slowest = roster.slowest(10);

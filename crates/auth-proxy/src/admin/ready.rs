@@ -2,8 +2,6 @@
 
 use std::fmt;
 
-
-
 /// What is looked at.
 pub(crate) struct Readiness {
     checks: Box<dyn Fn() -> State + Send + Sync>,
@@ -46,7 +44,8 @@ impl State {
     fn reasons(&self) -> Vec<Reason> {
         let Self { draining, links_down, has_head, has_upgrade, has_lane } = self;
         let links = links_down.iter().map(|purpose| Reason::NoConnection(purpose));
-        let limits = [(has_head, Reason::HeadsFull), (has_upgrade, Reason::UpgradesFull), (has_lane, Reason::LanesFull)];
+        let limits =
+            [(has_head, Reason::HeadsFull), (has_upgrade, Reason::UpgradesFull), (has_lane, Reason::LanesFull)];
         let full = limits.into_iter().filter(|(has_place, _)| !**has_place).map(|(_, reason)| reason);
         draining.then_some(Reason::Draining).into_iter().chain(links).chain(full).collect()
     }

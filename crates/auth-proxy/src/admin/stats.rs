@@ -121,7 +121,10 @@ fn latencies(page: &mut String, admin: &Admin, totals: &Totals, now: Instant) ->
     writeln!(page)?;
     row(page, "messages", &columns, |snapshot| snapshot.count().to_string())?;
     row(page, "mean", &columns, |snapshot| {
-        snapshot.sum_micros.checked_div(snapshot.count()).map_or("-".to_owned(), |mean| duration(Duration::from_micros(mean)))
+        snapshot
+            .sum_micros
+            .checked_div(snapshot.count())
+            .map_or("-".to_owned(), |mean| duration(Duration::from_micros(mean)))
     })?;
     for at in 0..BUCKETS {
         let bound = BOUNDS_MICROS.get(at).map(|micros| duration(Duration::from_micros(*micros)));
@@ -131,7 +134,12 @@ fn latencies(page: &mut String, admin: &Admin, totals: &Totals, now: Instant) ->
     Ok(())
 }
 
-fn row(page: &mut String, title: &str, columns: &[(String, Snapshot)], cell: impl Fn(&Snapshot) -> String) -> fmt::Result {
+fn row(
+    page: &mut String,
+    title: &str,
+    columns: &[(String, Snapshot)],
+    cell: impl Fn(&Snapshot) -> String,
+) -> fmt::Result {
     write!(page, "{title:<14}")?;
     columns.iter().try_for_each(|(_, snapshot)| write!(page, "{:>20}", cell(snapshot)))?;
     writeln!(page)

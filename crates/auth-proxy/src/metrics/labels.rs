@@ -25,10 +25,16 @@ pub(crate) struct ByCode {
     pub(crate) code: Close,
 }
 
-/// Why a message went where it was not meant to go.
+/// Why a message is back in its mailbox.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub(crate) struct ByCause<C: EncodeLabelValue> {
-    pub(crate) cause: C,
+pub(crate) struct WhyRequeued {
+    pub(crate) cause: Requeue,
+}
+
+/// Why a message is dropped.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(crate) struct WhyRejected {
+    pub(crate) cause: Rejection,
 }
 
 /// Which connection to the broker.

@@ -8,7 +8,10 @@ use std::{
 use broker::subscription::Delivery;
 use tokio::time::Instant;
 
-use super::{Close, Metrics, Rejection, Requeue, labels::{ByCause, ByCode}};
+use super::{
+    Close, Metrics, Rejection, Requeue,
+    labels::{ByCode, WhyRejected, WhyRequeued},
+};
 use crate::{
     end::End,
     roster::{Badge, Member},
@@ -76,12 +79,12 @@ impl Meter {
 
     /// So many messages went back to the mailbox.
     pub(crate) fn requeued(&self, cause: Requeue, messages: usize) {
-        self.metrics.requeued.get_or_create(&ByCause { cause }).inc_by(messages as u64);
+        self.metrics.requeued.get_or_create(&WhyRequeued { cause }).inc_by(messages as u64);
     }
 
     /// So many messages were dropped or dead-lettered.
     pub(crate) fn rejected(&self, cause: Rejection, messages: usize) {
-        self.metrics.rejected.get_or_create(&ByCause { cause }).inc_by(messages as u64);
+        self.metrics.rejected.get_or_create(&WhyRejected { cause }).inc_by(messages as u64);
     }
 
     /// What the session holds now: so many messages, the oldest of which arrived then.

@@ -6,8 +6,7 @@ use std::{
 };
 
 /// Set at the first look, which [`Metrics::new`](super::Metrics::new) takes.
-static STARTED: LazyLock<Duration> =
-    LazyLock::new(|| SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default());
+static STARTED: LazyLock<Duration> = LazyLock::new(|| SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default());
 
 /// One look at the process.
 #[derive(Clone, Copy, Debug)]

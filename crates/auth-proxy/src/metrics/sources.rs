@@ -62,8 +62,7 @@ fn links(vitals: &Vitals, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         ConstCounter::new(link.reconnects).encode(reconnects.encode_family(&labels)?)?;
     }
     let help = "How long this connection was not there, in all; an outage that lasts is counted up to now.";
-    let mut outages =
-        encoder.encode_descriptor("amqp_outage", help, Some(&Unit::Seconds), MetricType::Counter)?;
+    let mut outages = encoder.encode_descriptor("amqp_outage", help, Some(&Unit::Seconds), MetricType::Counter)?;
     for (labels, link) in links() {
         ConstCounter::new(link.outages.as_secs_f64()).encode(outages.encode_family(&labels)?)?;
     }

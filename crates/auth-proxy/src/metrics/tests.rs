@@ -93,8 +93,7 @@ fn the_broker_s_side_is_looked_up_for_each_page() {
 #[test]
 fn the_process_has_the_names_that_every_program_has() {
     let page = metrics().prometheus_text().unwrap();
-    let names =
-        ["process_start_time_seconds", "process_resident_memory_bytes", "process_open_fds", "process_max_fds"];
+    let names = ["process_start_time_seconds", "process_resident_memory_bytes", "process_open_fds", "process_max_fds"];
     for name in names {
         assert!(value(&page, name).parse::<f64>().unwrap() > 0.0, "{name}");
     }
