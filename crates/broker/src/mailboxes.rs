@@ -138,6 +138,11 @@ impl Mailboxes {
         let _ = tokio::join!(self.deliveries.up(), self.declarations.up());
     }
 
+    /// Whether a lane would take one more subscription of this window.
+    pub fn has_room(&self, window: u16) -> bool {
+        self.pool.has_room(window)
+    }
+
     /// How it stands with the broker. Cheap: it only reads counters.
     pub fn vitals(&self) -> Vitals {
         let (lanes, open_tags) = self.pool.census();

@@ -50,6 +50,13 @@ struct Place {
     windows: u32,
 }
 
+impl Place {
+    fn fits(&self, window: u32) -> bool {
+        let room = self.windows == 0 || self.windows + window <= OPEN_TAGS_MAX;
+        room && !self.lane.quarantined.load(Ordering::Acquire)
+    }
+}
+
 /// Every lane is full and no more are allowed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct LanesFull;
@@ -81,16 +88,13 @@ impl Pool {
     pub(crate) fn place(&self, window: u16, alone: bool) -> Result<Arc<Lane>, LanesFull> {
         let window = u32::from(window);
         let mut places = lock(&self.places);
-        let fits = |place: &&mut Place| {
-            let room = place.windows == 0 || place.windows + window <= OPEN_TAGS_MAX;
-            room && !place.lane.quarantined.load(Ordering::Acquire)
-        };
+        let fits = |place: &&mut Place| place.fits(window);
         let fullest = places.lanes.iter_mut().filter(|_| !alone).filter(fits).max_by_key(|place| place.windows);
         if let Some(place) = fullest {
             place.windows += window;
             return Ok(place.lane.clone());
         }
-        if places.lanes.len() >= self.lanes_max.min(self.channels_max()) {
+        if !self.may_grow(&places) {
             return Err(LanesFull);
         }
         places.next_id += 1;
@@ -98,6 +102,16 @@ impl Pool {
         places.lanes.push(Place { lane: lane.clone(), windows: window });
         self.keepers.spawn(lane.clone().supervise());
         Ok(lane)
+    }
+
+    /// Whether [`place`](Self::place) would find one for a subscription of this window.
+    pub(crate) fn has_room(&self, window: u16) -> bool {
+        let places = lock(&self.places);
+        self.may_grow(&places) || places.lanes.iter().any(|place| place.fits(u32::from(window)))
+    }
+
+    fn may_grow(&self, places: &Places) -> bool {
+        places.lanes.len() < self.lanes_max.min(self.channels_max())
     }
 
     /// How many channels the connection carries, as the broker has it; 2,047 is its default.
