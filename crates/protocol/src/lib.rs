@@ -10,6 +10,7 @@
 pub mod names;
 
 /// Who may have that queue: JSON Web Tokens, minted and verified.
+#[cfg(feature = "token")]
 pub mod token;
 
 /// How a client asks for a dialect of ours, and how a browser carries its token.

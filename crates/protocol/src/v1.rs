@@ -3,12 +3,23 @@
 //! Both ends use these types, so that what one writes the other reads. Unknown fields are ignored, for what a later
 //! version may add; an unknown `type`, a missing field or bad JSON is an error, and ends a session with 4501.
 
-use std::{borrow::Cow, fmt};
+use std::borrow::Cow;
 
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde::{Deserialize, Serialize};
 
+/// Frames read, and why one cannot be.
+mod decode;
 /// Message headers as JSON.
 pub mod headers;
+/// Values that say more than their JSON type.
+mod values;
+
+#[cfg(test)]
+mod tests;
+
+pub use decode::FrameError;
+use values::Base64;
+pub use values::{Seconds, Token};
 
 /// Message headers: JSON, made from AMQP values as [`headers`] says.
 pub type Headers = serde_json::Map<String, serde_json::Value>;
@@ -44,13 +55,12 @@ pub enum ServerFrame<'a> {
     /// The answer to `ping`; one may answer several.
     Pong,
     /// The proxy is about to close.
-    #[serde(rename_all = "camelCase")]
     Bye {
         /// The close code that will follow.
         code: u16,
         /// For people.
         reason: Cow<'a, str>,
-        /// When to come back: between so many milliseconds from now, and so many.
+        /// When to come back, counted from the close: after so many milliseconds at the least, and at the most.
         retry_after_ms: [u64; 2],
     },
 }
@@ -152,7 +162,7 @@ pub enum Event {
 }
 
 /// What a client says.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "type", rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum ClientFrame<'a> {
     /// Everything up to `seq` is processed, except what was nacked.
@@ -164,8 +174,8 @@ pub enum ClientFrame<'a> {
     Nack {
         /// Which.
         seq: u64,
-        /// Back into the mailbox, after a pause; else it is dead-lettered or dropped.
-        #[serde(default = "yes")]
+        /// Back into the mailbox, after a pause; else it is dead-lettered or dropped. A client that does not say has
+        /// `true`, as in AMQP: nothing is lost by leaving it out.
         requeue: bool,
     },
     /// A newer token of the same identity.
@@ -177,36 +187,13 @@ pub enum ClientFrame<'a> {
     Ping,
 }
 
-fn yes() -> bool {
-    true
-}
-
-/// Why a frame cannot be read. The text never quotes the frame: it may hold a token.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("not a frame of rabbitmq-msg.v1 ({kind} at column {column})")]
-pub struct FrameError {
-    kind: &'static str,
-    column: usize,
-}
-
-impl From<serde_json::Error> for FrameError {
-    fn from(error: serde_json::Error) -> Self {
-        use serde_json::error::Category;
-        let kind = match error.classify() {
-            Category::Syntax | Category::Eof | Category::Io => "bad JSON",
-            Category::Data => "unknown type, or a field is missing or of the wrong kind",
-        };
-        Self { kind, column: error.column() }
-    }
-}
-
 impl ClientFrame<'_> {
-    /// Reads a text frame.
+    /// Reads a text frame, in time and memory proportional to its length.
     ///
     /// # Errors
     /// It is none of the frames above.
     pub fn parse(text: &str) -> Result<ClientFrame<'static>, FrameError> {
-        Ok(serde_json::from_str(text)?)
+        decode::client(text)
     }
 
     /// The text frame.
@@ -219,9 +206,9 @@ impl ServerFrame<'_> {
     /// Reads a text frame.
     ///
     /// # Errors
-    /// It is none of the frames above.
+    /// It is none of the frames above, or something in it is nested more than some 120 deep.
     pub fn parse(text: &str) -> Result<ServerFrame<'static>, FrameError> {
-        Ok(serde_json::from_str(text)?)
+        decode::server(text)
     }
 
     /// The text frame.
@@ -233,48 +220,4 @@ impl ServerFrame<'_> {
 /// Every map of these types has strings for keys and no value refuses, so there is nothing to fail.
 fn encode(frame: &impl Serialize) -> String {
     serde_json::to_string(frame).unwrap_or_default()
-}
-
-/// A time span in seconds, whole where it can be: `25`, `0.5`.
-#[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
-#[serde(transparent)]
-pub struct Seconds(pub f64);
-
-impl Serialize for Seconds {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        if self.0.fract() == 0.0 && (0.0..9e15).contains(&self.0) {
-            #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "checked in the line above")]
-            return serializer.serialize_u64(self.0 as u64);
-        }
-        serializer.serialize_f64(self.0)
-    }
-}
-
-/// A token on its way; its `Debug` shows nothing.
-#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct Token<'a>(pub Cow<'a, str>);
-
-impl fmt::Debug for Token<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Token(…)")
-    }
-}
-
-/// Bytes that JSON cannot carry as text: standard base64 with padding (RFC 4648, section 4).
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Base64<'a>(Cow<'a, [u8]>);
-
-impl Serialize for Base64<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(&headers::to_base64(&self.0))
-    }
-}
-
-impl<'de> Deserialize<'de> for Base64<'_> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        use base64::{Engine, prelude::BASE64_STANDARD};
-        let text = Cow::<str>::deserialize(deserializer)?;
-        BASE64_STANDARD.decode(text.as_bytes()).map(|bytes| Self(Cow::Owned(bytes))).map_err(serde::de::Error::custom)
-    }
 }
