@@ -2,8 +2,11 @@
 
 use std::{array, hint::black_box};
 
-use auth_proxy::outbox::Outbox;
-use broker::subscription::{Delivery, Tag};
+use auth_proxy::outbox::{Dialect, Outbox};
+use broker::{
+    properties::Properties,
+    subscription::{Delivery, Tag},
+};
 use bytes::Bytes;
 use criterion::{BatchSize, Criterion, Throughput, measurement::WallTime};
 
@@ -25,12 +28,13 @@ type Group<'a> = criterion::BenchmarkGroup<'a, WallTime>;
 
 /// One outbox for all iterations, as a session has it. The batch is an array, so that no heap is measured but its own.
 fn bench_batch<const DELIVERIES: usize>(group: &mut Group<'_>, name: &str, body: &Bytes) {
-    let mut outbox = Outbox::new();
+    let mut outbox = Outbox::new(Dialect::Raw);
     let batch = || {
         array::from_fn::<_, DELIVERIES, _>(|i| Delivery {
             tag: Tag::detached(i as u64 + 1),
             redelivered: false,
             body: body.clone(),
+            properties: Properties::default(),
         })
     };
     assert_eq!(forward(&mut outbox, batch()), DELIVERIES, "{name}: all settle with the one flush");
@@ -48,5 +52,5 @@ fn forward<const DELIVERIES: usize>(outbox: &mut Outbox, deliveries: [Delivery; 
     while let Some(frame) = outbox.next_frame() {
         black_box(frame);
     }
-    black_box(outbox.flushed()).as_ref().len()
+    black_box(outbox.flushed(Instant::now())).len()
 }

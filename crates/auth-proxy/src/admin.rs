@@ -49,7 +49,8 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(500);
 const SAMPLE_EVERY: Duration = Duration::from_secs(1);
 
 const PLAIN: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
-const OPEN_METRICS: HeaderValue = HeaderValue::from_static("application/openmetrics-text; version=1.0.0; charset=utf-8");
+const OPEN_METRICS: HeaderValue =
+    HeaderValue::from_static("application/openmetrics-text; version=1.0.0; charset=utf-8");
 const PROMETHEUS: HeaderValue = HeaderValue::from_static(prometheus_client::encoding::prometheus_text::CONTENT_TYPE);
 
 /// What the port shows.

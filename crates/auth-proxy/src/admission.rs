@@ -6,7 +6,7 @@
 //! 2. the path (404) and the method (405), so that a lost client is not told about WebSockets
 //! 3. the upgrade: asked for (426), version (426), no body and a key (400)
 //! 4. the token (401; 400 when it is not clear which one is meant)
-//! 5. the instance and the length of the names (400)
+//! 5. the instance, the length of the names, window and resume (400)
 //! 6. the subprotocol (400)
 //!
 //! The instance is the only identifier taken from the URL. A token is never looked for there: URLs end up in logs.
@@ -16,7 +16,7 @@ use std::fmt;
 
 use percent_encoding::percent_decode_str;
 use protocol::names::{Address, DEFAULT_INSTANCE, NameError, QueueName};
-use protocol::subprotocol::{BEARER_PREFIX, RAW};
+use protocol::subprotocol::{BEARER_PREFIX, RAW, V1};
 use protocol::token::{Identity, TokenError, Verifier};
 use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
 
@@ -32,10 +32,21 @@ pub struct Admission {
     pub address: Address,
     /// Its queue.
     pub queue: QueueName,
+    /// The window that the client asks for, at least 1.
+    pub window: Option<u16>,
+    /// Whether the client wants to know if its mailbox still existed.
+    pub resume: bool,
     /// The subprotocol to select; `None` when the client offered none, which means the raw one.
     pub subprotocol: Option<&'static str>,
     /// The value of `Sec-WebSocket-Accept`.
     pub accept_key: String,
+}
+
+impl Admission {
+    /// `client.consumer.instance`, fit for a log line.
+    pub(crate) fn name(&self) -> String {
+        self.address.log_name().to_string()
+    }
 }
 
 /// Why a request head was refused. Its `Display` is for the log: unlike the answer it tells why a token did not pass,
@@ -86,8 +97,9 @@ pub fn admit(head: &RequestHead, verifier: &Verifier) -> Result<Admission, NotAd
         NameError::Empty { .. } => Refusal::Instance,
         NameError::QueueTooLong { .. } | NameError::RoutingKeyTooLong { .. } => Refusal::NameTooLong,
     })?;
+    let (window, resume) = (window(&head.query)?, resume(&head.query)?);
     let subprotocol = subprotocol(head)?;
-    Ok(Admission { identity, address, queue, subprotocol, accept_key })
+    Ok(Admission { identity, address, queue, window, resume, subprotocol, accept_key })
 }
 
 /// The 101 that completes the upgrade (RFC 6455, section 4.2.2).
@@ -173,15 +185,43 @@ fn bearer(value: &str) -> Option<&str> {
 
 /// `?instance=`, decoded as browsers' `URLSearchParams` encode it: `%20` and `+` are both a space.
 fn instance(query: &str) -> Result<String, Refusal> {
+    match parameter(query, "instance").map_err(|Repeated| Refusal::Instance)? {
+        None => Ok(DEFAULT_INSTANCE.to_owned()),
+        Some(value) => decoded(value),
+    }
+}
+
+/// `?window=`; what is larger than any window is clamped, as what is larger than the proxy's.
+fn window(query: &str) -> Result<Option<u16>, Refusal> {
+    let Some(value) = parameter(query, "window").map_err(|Repeated| Refusal::Window)? else { return Ok(None) };
+    if value.is_empty() || !value.bytes().all(|byte| byte.is_ascii_digit()) {
+        return Err(Refusal::Window);
+    }
+    match value.parse().unwrap_or(u16::MAX) {
+        0 => Err(Refusal::Window),
+        window => Ok(Some(window)),
+    }
+}
+
+/// `?resume=`
+fn resume(query: &str) -> Result<bool, Refusal> {
+    match parameter(query, "resume").map_err(|Repeated| Refusal::Resume)? {
+        None | Some("false") => Ok(false),
+        Some("true") => Ok(true),
+        Some(_) => Err(Refusal::Resume),
+    }
+}
+
+/// A parameter was given more than once, and nobody knows which is meant.
+struct Repeated;
+
+fn parameter<'a>(query: &'a str, name: &str) -> Result<Option<&'a str>, Repeated> {
     let mut given = query.split('&').filter_map(|pair| {
         let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
-        percent_decode_str(key).eq(b"instance".iter().copied()).then_some(value)
+        percent_decode_str(key).eq(name.bytes()).then_some(value)
     });
-    match (given.next(), given.next()) {
-        (None, _) => Ok(DEFAULT_INSTANCE.to_owned()),
-        (Some(value), None) => decoded(value),
-        (Some(_), Some(_)) => Err(Refusal::Instance),
-    }
+    let first = given.next();
+    if given.next().is_some() { Err(Repeated) } else { Ok(first) }
 }
 
 fn decoded(value: &str) -> Result<String, Refusal> {
@@ -202,8 +242,9 @@ fn subprotocol(head: &RequestHead) -> Result<Option<&'static str>, Refusal> {
     }
     let mut with_bearer = false;
     for name in offered {
-        if name == RAW {
-            return Ok(Some(RAW));
+        // In the client's order, as it prefers them.
+        if let Some(ours) = [RAW, V1].into_iter().find(|ours| *ours == name) {
+            return Ok(Some(ours));
         }
         with_bearer |= name.starts_with(BEARER_PREFIX);
     }

@@ -14,8 +14,12 @@ pub const ENV_PREFIX: &str = "AUTH_PROXY";
 /// Pushes each consumer's RabbitMQ messages to its WebSocket, after a look at its token
 ///
 /// A client connects to ws://HOST:PORT/?instance=NAME with a JWT (HS256; `sub` is its consumer id) in `Authorization:
-/// Bearer ...`, or in the subprotocol `bearer.<JWT>` beside `rabbitmq-msg.raw`. The proxy declares the client's queue,
+/// Bearer ...`, or in the subprotocol `bearer.<JWT>` beside one of the dialects. The proxy declares the client's queue,
 /// binds it to exchange.direct with the consumer id as routing key, answers 101 and forwards what arrives.
+///
+/// In the dialect rabbitmq-msg.v1 (JSON) a message is acked to RabbitMQ when its client has acked it; `&window=N` asks
+/// for fewer unacked messages, `&resume=true` whether the mailbox still existed. In rabbitmq-msg.raw, which a client gets
+/// that offers none, a frame is a body, and acked once it is written.
 ///
 /// Once it is up it prints `listening on ADDR:PORT`. SIGTERM or SIGINT closes every session with 4002 and ends with exit
 /// code 0; a second signal does not wait for anybody. Bad usage or configuration ends with exit code 2.
@@ -32,13 +36,28 @@ pub struct Args {
     #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:9000", value_parser = socket_address)]
     pub listen: SocketAddr,
 
+    /// Address and port for the operator: /healthz, /readyz, /metrics and /stats [default: off]
+    ///
+    /// It asks nobody for a password: whoever reaches it sees who is connected. So it belongs on loopback, or on an address
+    /// that only the operator reaches; on any that is not loopback the proxy warns. Port 0 picks a free one; stdout says
+    /// `admin on ADDR:PORT`.
+    #[arg(long, value_name = "ADDR:PORT", value_parser = socket_address)]
+    pub admin_listen: Option<SocketAddr>,
+
     /// Broker URL; repeatable or comma separated, tried in turn. Without user and password: auth-proxy:auth-proxy
     #[arg(long, value_name = "URL", env = "AMQP_URL", default_value = "amqp://127.0.0.1:5672/%2f")]
     pub amqp_url: Vec<String>,
 
     /// Time for everything to end after SIGTERM; what is left then is cut off
+    ///
+    /// Clients leave one after the other over this time less 3 s. The default is below the ten seconds that `docker stop`
+    /// gives.
     #[arg(long, value_name = "TIME", default_value = "8", value_parser = duration)]
     pub drain_timeout: Duration,
+
+    /// Over how long the clients of a stopping proxy come back, each told its own moment
+    #[arg(long, value_name = "TIME", default_value = "10", value_parser = duration)]
+    pub drain_spread: Duration,
 
     /// Log a line for each message that is forwarded; costs throughput
     #[arg(long, value_parser = BoolishValueParser::new())]
@@ -119,6 +138,14 @@ pub struct SessionArgs {
     #[arg(long, value_name = "TIME", default_value = "30", value_parser = duration)]
     pub write_timeout: Duration,
 
+    /// Time for which a v1 client may leave everything unanswered that it has, else 4006; at most 25 min
+    #[arg(long, value_name = "TIME", default_value = "30", value_parser = duration)]
+    pub ack_timeout: Duration,
+
+    /// How long before its token's end a v1 client is told; at most a fifth of what the token had left
+    #[arg(long, value_name = "TIME", default_value = "60", value_parser = duration)]
+    pub expiring_notice: Duration,
+
     /// Time for a goodbye: a close frame and its reply, or a refusal and its reader
     #[arg(long, value_name = "TIME", default_value = "2", value_parser = duration)]
     pub close_timeout: Duration,
@@ -160,6 +187,10 @@ pub struct BrokerArgs {
     /// Channels that carry sessions; beyond what they hold, 503. At the default window a lane holds 128 sessions
     #[arg(long, value_name = "N", default_value = "1024", value_parser = clap::value_parser!(u32).range(1..=COUNT_LIMIT))]
     pub max_lanes: u32,
+
+    /// End sessions with 4005 when the broker is away for longer; without it they wait as long as it takes
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    pub outage_limit: Option<Duration>,
 
     /// Channels that declare queues, one request in flight on each; more than 16 made nothing faster
     #[arg(long, value_name = "N", default_value = "16", value_parser = clap::value_parser!(u16).range(1..=1024))]

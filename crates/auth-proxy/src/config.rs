@@ -27,6 +27,9 @@ const DURATION_MAX: Duration = Duration::from_secs(14 * 24 * 60 * 60);
 /// every client waits for its window.
 const ACK_INTERVAL_MAX: Duration = Duration::from_secs(10);
 
+/// The longest time for an ack, for the same reason with room to spare.
+const ACK_TIMEOUT_MAX: Duration = Duration::from_secs(25 * 60);
+
 /// The longest heartbeat: AMQP carries it as 16 bits of seconds, and beyond some minutes nobody would call it one.
 const HEARTBEAT_MAX: Duration = Duration::from_secs(600);
 
@@ -39,6 +42,8 @@ pub struct Config {
     pub id: String,
     /// Where to listen. Port 0 means a free one.
     pub listen: SocketAddr,
+    /// Where to listen for the operator, if at all. Port 0 means a free one.
+    pub admin_listen: Option<SocketAddr>,
     /// The broker's nodes, at least one.
     pub endpoints: Vec<Endpoint>,
     /// Checks tokens.
@@ -63,8 +68,16 @@ pub struct Config {
     pub max_upgrades: usize,
     /// Time for a goodbye: a close frame and its reply, or a refusal and its reader. May be 0.
     pub close_timeout: Duration,
+    /// Time for which a v1 client may leave everything unanswered that it has.
+    pub ack_timeout: Duration,
+    /// How long before the end of its token a v1 client is told. May be 0.
+    pub expiring_notice: Duration,
+    /// How long the broker may be away before sessions end; `None` for as long as it takes.
+    pub outage_limit: Option<Duration>,
     /// Time from the begin of a shutdown to its end. May be 0.
     pub drain_timeout: Duration,
+    /// Over how long the clients of a stopping proxy come back. May be 0.
+    pub drain_spread: Duration,
     /// Time for which acks are gathered. May be 0.
     pub ack_interval: Duration,
     /// AMQP heartbeat: whole seconds, at least 1.
@@ -116,13 +129,15 @@ impl Config {
         check_id(&args.id)?;
         check_durations(&args)?;
         let endpoints = parse_list(&args.amqp_url, DEFAULT_USER)?;
-        let SigningKey { secret, warnings } = SigningKey::choose(&args.tokens, args.listen)?;
+        let SigningKey { secret, mut warnings } = SigningKey::choose(&args.tokens, args.listen)?;
+        warnings.extend(args.admin_listen.and_then(exposed));
         let issuer = claim("--jwt-issuer", args.tokens.jwt_issuer.as_deref())?;
         let audience = claim("--jwt-audience", args.tokens.jwt_audience.as_deref())?;
         let verifier = Arc::new(Verifier::hs256(&secret, issuer, audience)?);
         Ok(Config {
             id: args.id,
             listen: args.listen,
+            admin_listen: args.admin_listen,
             endpoints,
             verifier,
             window: args.sessions.window,
@@ -135,7 +150,11 @@ impl Config {
             max_heads: count(args.upgrades.max_heads),
             max_upgrades: count(args.upgrades.max_upgrades),
             close_timeout: args.sessions.close_timeout,
+            ack_timeout: args.sessions.ack_timeout,
+            expiring_notice: args.sessions.expiring_notice,
+            outage_limit: args.broker.outage_limit,
             drain_timeout: args.drain_timeout,
+            drain_spread: args.drain_spread,
             ack_interval: args.broker.ack_interval,
             heartbeat: args.broker.heartbeat,
             max_lanes: count(args.broker.max_lanes),
@@ -144,6 +163,16 @@ impl Config {
             warnings,
         })
     }
+}
+
+/// What is to be said of an admin port that others can reach.
+fn exposed(admin: SocketAddr) -> Option<String> {
+    (!admin.ip().to_canonical().is_loopback()).then(|| {
+        format!(
+            "--admin-listen {admin} is not loopback and asks nobody for a password: WHOEVER REACHES IT SEES WHO IS \
+             CONNECTED and from where; let only the operator's network reach it, or listen on 127.0.0.1"
+        )
+    })
 }
 
 /// Where `usize` has 16 bits the gateway has other worries.
@@ -175,10 +204,22 @@ fn check_durations(args: &Args) -> Result<(), ConfigError> {
     for (flag, duration) in deadlines {
         ensure(flag, "more than 0 and at most 14 days", !duration.is_zero() && duration <= DURATION_MAX)?;
     }
-    for (flag, duration) in [("--close-timeout", args.sessions.close_timeout), ("--drain-timeout", args.drain_timeout)]
-    {
+    let spans = [
+        ("--close-timeout", args.sessions.close_timeout),
+        ("--expiring-notice", args.sessions.expiring_notice),
+        ("--drain-timeout", args.drain_timeout),
+        ("--drain-spread", args.drain_spread),
+        ("--outage-limit", args.broker.outage_limit.unwrap_or_default()),
+    ];
+    for (flag, duration) in spans {
         ensure(flag, "at most 14 days", duration <= DURATION_MAX)?;
     }
+    let ack_timeout = args.sessions.ack_timeout;
+    ensure(
+        "--ack-timeout",
+        "more than 0 and at most 25 min",
+        !ack_timeout.is_zero() && ack_timeout <= ACK_TIMEOUT_MAX,
+    )?;
     ensure("--ack-interval", "at most 10 s", args.broker.ack_interval <= ACK_INTERVAL_MAX)?;
     let heartbeat = args.broker.heartbeat;
     let is_whole = heartbeat.subsec_nanos() == 0 && !heartbeat.is_zero();

@@ -5,9 +5,6 @@ use std::fmt;
 use protocol::close::{CloseCode, RetryWindow};
 use tokio_tungstenite::tungstenite;
 
-/// How far the clients of a stopping proxy are spread over time when they come back.
-const DRAIN_SPREAD_MS: u64 = 10_000;
-
 /// Why a session stopped.
 #[derive(Debug)]
 pub enum End {
@@ -19,12 +16,18 @@ pub enum End {
     Expired,
     /// A newer connection of the same instance came.
     Replaced,
-    /// The proxy shuts down.
-    Draining,
+    /// The proxy shuts down; the client comes back within this window.
+    Draining(RetryWindow),
     /// The socket took nothing for too long.
     DoesNotRead,
     /// No answer to a ping.
     NoPong,
+    /// Neither ack nor nack for too long, of a client that has something to answer.
+    NoAck,
+    /// The broker was away for longer than the operator allows.
+    BrokerUnavailable,
+    /// The client broke the rules of its dialect.
+    ContractBroken(String),
     /// The mailbox cannot be restored.
     MailboxLost(String),
     /// The client broke the WebSocket protocol; the code says how.
@@ -53,9 +56,12 @@ impl End {
             Self::Closed(_) | Self::Gone(_) => None,
             Self::Expired => Some(CloseCode::TokenExpired),
             Self::Replaced => Some(CloseCode::Replaced),
-            Self::Draining => Some(CloseCode::Draining),
+            Self::Draining(_) => Some(CloseCode::Draining),
             Self::DoesNotRead => Some(CloseCode::DoesNotRead),
             Self::NoPong => Some(CloseCode::NoPong),
+            Self::NoAck => Some(CloseCode::AckTimeout),
+            Self::BrokerUnavailable => Some(CloseCode::BrokerUnavailable),
+            Self::ContractBroken(_) => Some(CloseCode::ContractBroken),
             Self::MailboxLost(_) => Some(CloseCode::Internal),
             Self::Protocol(code, _) => Some(*code),
         }
@@ -64,7 +70,7 @@ impl End {
     /// The text of the close frame.
     pub(crate) fn reason(&self) -> String {
         match self {
-            Self::Draining => RetryWindow { min_ms: 0, max_ms: DRAIN_SPREAD_MS }.to_string(),
+            Self::Draining(window) => window.to_string(),
             _ => self.close_code().map_or("", CloseCode::reason).to_owned(),
         }
     }
@@ -79,7 +85,9 @@ impl fmt::Display for End {
             Self::Closed(None) => f.write_str("closed by the client"),
             Self::Closed(Some(code)) => write!(f, "closed by the client with {code}"),
             Self::Gone(cause) => write!(f, "the connection was lost: {cause}"),
-            Self::MailboxLost(cause) | Self::Protocol(_, cause) => write!(f, " ({cause})"),
+            Self::MailboxLost(cause) | Self::ContractBroken(cause) | Self::Protocol(_, cause) => {
+                write!(f, " ({cause})")
+            }
             _ => Ok(()),
         }
     }

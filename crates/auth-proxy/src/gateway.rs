@@ -2,17 +2,18 @@
 
 use std::{
     sync::{Arc, Mutex, PoisonError, atomic::Ordering},
-    time::{Duration, SystemTime, UNIX_EPOCH},
+    time::Duration,
 };
 
 use broker::{
-    mailboxes::{Mailboxes, SubscribeError},
+    mailboxes::{Mailboxes, SubscribeError, Wish},
     subscription::Subscription,
 };
 use bytes::BytesMut;
 use protocol::{
     names::{QueueName, RoutingKey},
-    token::Identity,
+    subprotocol::V1,
+    v1::{Seconds, ServerFrame, Welcome},
 };
 use service::shutdown::Shutdown;
 use tokio::{
@@ -25,12 +26,14 @@ use tracing::{debug, warn};
 
 use crate::{
     accept::Accepted,
-    admission::switching_protocols,
+    admission::{Admission, switching_protocols},
     config::Config,
     counts::Counts,
+    expiry::Expiry,
     liveness::Periods,
+    outbox::Dialect,
     refusal::Refusal,
-    session::{Particulars, Session, Terms},
+    session::{Drain, Particulars, Session, Terms},
     upgrade::{Admitted, Door},
     wire::Wire,
 };
@@ -42,8 +45,9 @@ const EARLY_BYTES_MAX: usize = 4 * 1024;
 /// How long an upgrade waits for a broker connection: a proxy that has just started, or a connection that is made anew,
 /// should cost a client no refusal.
 const BLINK: Duration = Duration::from_secs(5);
-/// Beyond any token worth honouring to the second, and far from overflowing a clock.
-const SESSION_MAX: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
+/// Of the time for a drain, what is left after the last session has begun to leave: for its leaving, its goodbye, and the
+/// broker connections.
+const DRAIN_REST: Duration = Duration::from_secs(3);
 
 /// What every connection of this process needs.
 pub(crate) struct Gateway {
@@ -68,8 +72,12 @@ impl Gateway {
         mailboxes: Mailboxes,
         shutdown: &Shutdown,
     ) -> Arc<Self> {
-        // With a margin, so that a session that waited in vain still says it in time.
-        let drain_leave_timeout = drain_timeout.saturating_sub(config.close_timeout) * 3 / 4;
+        let drain = Drain {
+            begun: shutdown.token(),
+            pace: config.drain_timeout.saturating_sub(DRAIN_REST),
+            timeout: drain_timeout,
+            spread: config.drain_spread,
+        };
         let terms = Terms {
             proxy_id: config.id.clone(),
             log_messages: config.log_messages,
@@ -81,9 +89,12 @@ impl Gateway {
             },
             close_timeout: config.close_timeout,
             leave_timeout: config.broker_timeout,
-            drain_leave_timeout,
+            ack_timeout: config.ack_timeout,
+            outage_limit: config.outage_limit,
+            expiring_notice: config.expiring_notice,
+            drain,
+            verifier: Arc::clone(&config.verifier),
             counts: Counts::default(),
-            drain: shutdown.token(),
         };
         Arc::new(Self {
             door: Door::new(config, shutdown.clone()),
@@ -116,9 +127,9 @@ impl Gateway {
     async fn open(&self, accepted: Accepted) -> Option<Session<Stream, Subscription>> {
         let Accepted { mut stream, peer, head_slot } = accepted;
         let Admitted { admission, mut leftover, slot } = self.door.admit(&mut stream, head_slot).await.ok()?;
-        let name = admission.address.log_name().to_string();
+        let name = admission.name();
         let prepared = tokio::select! {
-            subscribed = self.subscribe(&admission.queue, &admission.identity) => subscribed.map_err(Some),
+            subscribed = self.subscribe(&admission) => subscribed.map_err(Some),
             () = self.shutdown.begun() => Err(Some(Refusal::Draining)),
             () = gone(&mut stream, &mut leftover) => Err(None),
         };
@@ -139,9 +150,41 @@ impl Gateway {
             return None;
         }
         drop(slot);
-        let particulars = Particulars { name, expires: expiry(&admission.identity), replaced };
         let wire = Wire::new(stream, &leftover).await;
-        Some(Session::new(wire, subscription, self.terms.clone(), particulars))
+        Some(self.session(wire, subscription, replaced, admission))
+    }
+
+    fn session(
+        &self,
+        wire: Wire<Stream>,
+        subscription: Subscription,
+        replaced: CancellationToken,
+        admission: Admission,
+    ) -> Session<Stream, Subscription> {
+        let dialect = if admission.subprotocol == Some(V1) { Dialect::V1 } else { Dialect::Raw };
+        let (name, window, found) = (admission.name(), self.window(&admission), subscription.found());
+        let Admission { identity, address, .. } = admission;
+        let id: u64 = rand::random();
+        let session = format!("{id:016x}");
+        debug!("AuthProxy {}: session {session} of {name} begins, window {window}, {found:?}", self.terms.proxy_id);
+        let welcome = ServerFrame::Welcome(Welcome {
+            session: session.into(),
+            client: address.client.into(),
+            consumer: address.consumer.into(),
+            instance: address.instance.into(),
+            pending: found.pending,
+            window,
+            expires_at: identity.expires_at,
+            ping_interval: Seconds(self.terms.periods.ping_interval.as_secs_f64()),
+            resumed: found.existed,
+        });
+        let expiry = Expiry::of(&identity, self.terms.expiring_notice);
+        let particulars = Particulars { name, identity, expiry, replaced };
+        Session::new(wire, subscription, dialect, &welcome, self.terms.clone(), particulars)
+    }
+
+    fn window(&self, admission: &Admission) -> u16 {
+        admission.window.map_or(self.window, |wanted| wanted.min(self.window))
     }
 
     /// Upgrades with a good token that cannot be served are in the log, whoever they are for; but not thousands of lines.
@@ -155,11 +198,9 @@ impl Gateway {
     }
 
     /// The broker's part of an upgrade.
-    async fn subscribe(
-        &self,
-        queue: &QueueName,
-        identity: &Identity,
-    ) -> Result<(Subscription, CancellationToken), Refusal> {
+    async fn subscribe(&self, admission: &Admission) -> Result<(Subscription, CancellationToken), Refusal> {
+        let Admission { queue, identity, resume, .. } = admission;
+        let wish = Wish { window: self.window(admission), resume: *resume };
         if timeout(BLINK.min(self.broker_timeout), self.mailboxes.up()).await.is_err() {
             return Err(Refusal::BrokerAway);
         }
@@ -168,7 +209,7 @@ impl Gateway {
         let claim = tokio::time::timeout_at(deadline, self.mailboxes.claim(queue)).await;
         let claim = claim.map_err(|_| Refusal::InstanceBusy)?.map_err(|_| Refusal::InstanceBusy)?;
         let replaced = claim.replaced();
-        let subscribing = tokio::time::timeout_at(deadline, self.mailboxes.subscribe(claim, key, self.window));
+        let subscribing = tokio::time::timeout_at(deadline, self.mailboxes.subscribe(claim, key, wish));
         tokio::select! {
             subscribed = subscribing => match subscribed {
                 Ok(Ok(subscription)) => Ok((subscription, replaced)),
@@ -208,11 +249,4 @@ async fn gone(stream: &mut Stream, early: &mut BytesMut) {
         }
     }
     std::future::pending::<()>().await;
-}
-
-/// When a session of this identity ends, leeway included.
-fn expiry(identity: &Identity) -> Instant {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    let left = Duration::from_secs(identity.session_ends_at()).saturating_sub(now);
-    Instant::now() + left.min(SESSION_MAX)
 }

@@ -9,22 +9,30 @@
 //! - `gateway`: from an admitted connection to a session: the broker's part of an upgrade.
 //! - [`session`]: one client and its mailbox, from the 101 to the end.
 //! - [`outbox`]: what a session has taken and not yet settled. Pure.
+//! - `requeues`: what a client gave back, and when it goes. Pure.
+//! - `expiry`: how long a token lets its session live.
 //! - `liveness`: is the peer there, and does it read? Pure.
 //! - `wire`: the WebSocket as the session uses it.
 //! - [`end`]: why a session stopped; [`counts`]: what the gateway has done.
 
 pub mod accept;
+mod admin;
 pub mod admission;
 pub mod args;
 pub mod config;
 pub mod counts;
 pub mod end;
+mod expiry;
 mod gateway;
 pub mod head;
 mod liveness;
+pub mod metrics;
 pub mod outbox;
 pub mod refusal;
+mod requeues;
+mod roster;
 pub mod session;
+pub mod summary;
 pub mod upgrade;
 mod wire;
 
@@ -43,9 +51,9 @@ use crate::{
 };
 
 /// Of the time for a drain, what is kept for closing the broker connections.
-const BROKER_CLOSE_SHARE: u32 = 4;
+const BROKER_CLOSE_SHARE: u32 = 8;
 /// The most that closing the broker connections may take.
-const BROKER_CLOSE_MAX: Duration = Duration::from_secs(2);
+const BROKER_CLOSE_MAX: Duration = Duration::from_secs(1);
 
 /// Why the gateway could not run.
 #[derive(Debug, thiserror::Error)]

@@ -22,6 +22,8 @@ pub(crate) enum Due {
     Ping,
     NoPong,
     DoesNotRead,
+    /// Known to the session alone: see [`Outbox::silent_since`](crate::outbox::Outbox::silent_since).
+    NoAck,
 }
 
 #[derive(Debug)]

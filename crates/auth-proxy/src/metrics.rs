@@ -129,7 +129,8 @@ impl Metrics {
     fn register_messages(&self, registry: &mut Registry) {
         registry.register("messages_delivered", "Messages written to a client in full", self.delivered.clone());
         registry.register("messages_acked", "Messages acked to RabbitMQ", self.acked.clone());
-        let help = "Messages handed back to their mailbox: by a nack of the client, or not acked at the end of a session";
+        let help =
+            "Messages handed back to their mailbox: by a nack of the client, or not acked at the end of a session";
         registry.register("messages_requeued", help, self.requeued.clone());
         let help = "Messages dropped, or dead-lettered where the policy says so: too large, or by a nack of the client";
         registry.register("messages_rejected", help, self.rejected.clone());

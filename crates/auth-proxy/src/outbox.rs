@@ -3,160 +3,225 @@
 //! It is bounded by the prefetch: RabbitMQ delivers no more than a window before something is settled. After an interruption
 //! one message of before may be here besides, the one that is half sent.
 //!
-//! In the raw subprotocol a delivery settles with the first completed flush after its last frame.
+//! In the raw dialect a delivery settles with the first completed flush after its last frame; in v1 when its client acks.
 
 use std::collections::VecDeque;
 
 use broker::subscription::{Delivery, Tag};
-use protocol::frame::{Fragments, Frame};
+use protocol::{
+    frame::{Fragments, Frame},
+    v1,
+};
 use tokio::time::Instant;
 
-/// Deliveries on their way to the socket, in order.
-#[derive(Debug, Default)]
+/// How a session talks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Dialect {
+    /// `rabbitmq-msg.raw`: a frame is a body.
+    Raw,
+    /// `rabbitmq-msg.v1`: JSON, with acks from end to end.
+    V1,
+}
+
+/// Deliveries on their way to the socket, and those that wait there for their ack.
+#[derive(Debug)]
 pub struct Outbox {
+    dialect: Dialect,
+    /// Frames of v1 that are no messages: each goes out before the next message.
+    said: VecDeque<String>,
     waiting: VecDeque<Waiting>,
-    /// All frames of these are fed, none is known to be flushed.
-    fed: Vec<Tag>,
-    /// When the first of the fed ones arrived.
-    fed_since: Option<Instant>,
+    sending: Option<Sending>,
+    /// All frames of these are fed; ascending by seq.
+    sent: VecDeque<Sent>,
+    /// The seq of the last message of which all frames are fed.
+    last_sent: u64,
+    /// When the client last acked or nacked something.
+    answered_at: Option<Instant>,
 }
 
 #[derive(Debug)]
 struct Waiting {
-    tag: Tag,
+    delivery: Delivery,
     arrived: Instant,
-    body: Fragments,
-    started: bool,
 }
+
+#[derive(Debug)]
+struct Sending {
+    frames: Fragments,
+    /// `None` for what is no message.
+    message: Option<Sent>,
+    /// The message is one of before an interruption: nothing is to be settled any more.
+    is_void: bool,
+}
+
+/// A delivery that the client has or is about to have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sent {
+    /// Its number in this session, from 1.
+    pub seq: u64,
+    /// Names it when it is settled.
+    pub tag: Tag,
+    /// When it arrived from the broker.
+    pub arrived: Instant,
+    /// Since when all of it is with the kernel.
+    flushed: Option<Instant>,
+}
+
+/// The client speaks of a message that it cannot have yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NotSent;
 
 impl Outbox {
     /// An empty outbox.
-    pub fn new() -> Self {
-        Self { waiting: VecDeque::new(), fed: Vec::new(), fed_since: None }
+    pub fn new(dialect: Dialect) -> Self {
+        Self {
+            dialect,
+            said: VecDeque::new(),
+            waiting: VecDeque::new(),
+            sending: None,
+            sent: VecDeque::new(),
+            last_sent: 0,
+            answered_at: None,
+        }
+    }
+
+    /// How the session talks.
+    pub fn dialect(&self) -> Dialect {
+        self.dialect
     }
 
     /// Puts a delivery last in line; it arrived `now`.
     pub fn push(&mut self, delivery: Delivery, now: Instant) {
-        let Delivery { tag, body, .. } = delivery;
-        self.waiting.push_back(Waiting { tag, arrived: now, body: Fragments::new(body), started: false });
+        self.waiting.push_back(Waiting { delivery, arrived: now });
+    }
+
+    /// Says something in v1: after the message that is being sent, before all that wait.
+    pub fn say(&mut self, frame: &v1::ServerFrame<'_>) {
+        self.said.push_back(frame.encode());
+    }
+
+    /// How many frames that are no messages wait to be sent.
+    pub fn unsaid(&self) -> usize {
+        self.said.len()
     }
 
     /// When the oldest delivery arrived that is not settled.
     pub fn oldest(&self) -> Option<Instant> {
-        self.fed_since.or_else(|| self.waiting.front().map(|delivery| delivery.arrived))
+        let sent = self.sent.front().map(|sent| sent.arrived);
+        sent.or_else(|| self.being_sent().map(|sent| sent.arrived))
+            .or_else(|| self.waiting.front().map(|waiting| waiting.arrived))
+    }
+
+    /// How many deliveries are not settled.
+    pub fn unsettled(&self) -> usize {
+        self.sent.len() + usize::from(self.being_sent().is_some()) + self.waiting.len()
+    }
+
+    fn being_sent(&self) -> Option<&Sent> {
+        self.sending.as_ref().filter(|sending| !sending.is_void)?.message.as_ref()
+    }
+
+    /// Since when the client owes an answer: it has a message, and has neither acked nor nacked anything since.
+    pub fn silent_since(&self) -> Option<Instant> {
+        let has_since = self.sent.front()?.flushed?;
+        Some(self.answered_at.map_or(has_since, |at| at.max(has_since)))
     }
 
     /// The next frame to feed.
     pub fn next_frame(&mut self) -> Option<Frame> {
-        let front = self.waiting.front_mut()?;
-        let frame = front.body.next_frame();
-        front.started = true;
-        if front.body.is_finished() {
-            self.fed_since.get_or_insert(front.arrived);
-            self.fed.extend(self.waiting.pop_front().map(|done| done.tag));
+        if self.sending.is_none() {
+            self.sending = Some(self.start_next()?);
+        }
+        let sending = self.sending.as_mut()?;
+        let frame = sending.frames.next_frame();
+        if sending.frames.is_finished() {
+            self.finished();
         }
         frame
     }
 
-    /// Everything fed so far is flushed: hands out what is settled by that.
-    pub fn flushed(&mut self) -> impl AsRef<[Tag]> + use<> {
-        self.fed_since = None;
-        std::mem::take(&mut self.fed)
+    fn start_next(&mut self) -> Option<Sending> {
+        if let Some(text) = self.said.pop_front() {
+            return Some(Sending { frames: Fragments::text(text), message: None, is_void: false });
+        }
+        let Waiting { delivery, arrived } = self.waiting.pop_front()?;
+        let message = Sent { seq: self.last_sent + 1, tag: delivery.tag, arrived, flushed: None };
+        let frames = match self.dialect {
+            Dialect::Raw => Fragments::new(delivery.body),
+            Dialect::V1 => Fragments::text(as_v1(message.seq, &delivery)),
+        };
+        Some(Sending { frames, message: Some(message), is_void: false })
     }
 
-    /// What is here is delivered again by the broker, under new tags. A message of which some frames are out is finished,
-    /// since the client could not make sense of half of it.
-    pub fn forget_unsent(&mut self) {
-        self.waiting.retain(|delivery| delivery.started);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use bytes::Bytes;
-    use proptest::prelude::*;
-    use protocol::frame::FRAGMENT_BYTES;
-
-    use super::*;
-
-    fn delivery(number: u64, bytes: usize) -> Delivery {
-        Delivery { tag: Tag::detached(number), redelivered: false, body: Bytes::from(vec![b'x'; bytes]) }
+    fn finished(&mut self) {
+        let Some(Sending { message: Some(message), is_void, .. }) = self.sending.take() else { return };
+        self.last_sent = message.seq;
+        if !is_void {
+            self.sent.push_back(message);
+        }
     }
 
-    fn tags(numbers: impl IntoIterator<Item = u64>) -> Vec<Tag> {
-        numbers.into_iter().map(Tag::detached).collect()
-    }
-
-    #[test]
-    fn a_delivery_settles_with_the_flush_after_its_last_frame() {
-        let mut outbox = Outbox::new();
-        outbox.push(delivery(1, FRAGMENT_BYTES + 1), Instant::now());
-        assert!(outbox.next_frame().is_some_and(|frame| !frame.fin));
-        assert_eq!(outbox.flushed().as_ref(), tags([]), "half a message settles nothing");
-        assert!(outbox.next_frame().is_some_and(|frame| frame.fin));
-        assert!(outbox.next_frame().is_none());
-        assert_eq!(outbox.flushed().as_ref(), tags([1]));
-        assert_eq!(outbox.flushed().as_ref(), tags([]), "once");
-    }
-
-    #[test]
-    fn an_empty_body_is_one_frame() {
-        let mut outbox = Outbox::new();
-        outbox.push(delivery(1, 0), Instant::now());
-        assert!(outbox.next_frame().is_some_and(|frame| frame.fin && frame.payload.is_empty()));
-        assert_eq!(outbox.flushed().as_ref(), tags([1]));
-    }
-
-    #[test]
-    fn the_oldest_is_the_first_that_is_not_settled() {
-        let (mut outbox, now) = (Outbox::new(), Instant::now());
-        let later = now + std::time::Duration::from_secs(1);
-        assert_eq!(outbox.oldest(), None);
-        outbox.push(delivery(1, 1), now);
-        outbox.push(delivery(2, 1), later);
-        assert_eq!(outbox.oldest(), Some(now));
-        outbox.next_frame();
-        assert_eq!(outbox.oldest(), Some(now), "fed is not flushed");
-        outbox.flushed();
-        assert_eq!(outbox.oldest(), Some(later));
-    }
-
-    #[test]
-    fn an_interruption_finishes_the_message_that_is_half_sent_and_forgets_the_rest() {
-        let mut outbox = Outbox::new();
-        outbox.push(delivery(1, FRAGMENT_BYTES + 1), Instant::now());
-        outbox.push(delivery(2, 1), Instant::now());
-        outbox.next_frame();
-        outbox.forget_unsent();
-        assert!(outbox.next_frame().is_some_and(|frame| frame.fin));
-        assert!(outbox.next_frame().is_none());
-        assert_eq!(outbox.flushed().as_ref(), tags([1]));
-    }
-
-    proptest! {
-        /// Whatever the sizes and wherever the flushes: every delivery settles once, in order, not before its last frame.
-        #[test]
-        fn deliveries_settle_once_and_in_order(
-            sizes in prop::collection::vec(0..3 * FRAGMENT_BYTES, 1..12),
-            flushes in prop::collection::vec(any::<bool>(), 64),
-        ) {
-            let mut outbox = Outbox::new();
-            for (number, size) in (1..).zip(&sizes) {
-                outbox.push(delivery(number, *size), Instant::now());
+    /// Everything fed so far is with the kernel: hands out what is settled by that.
+    pub fn flushed(&mut self, now: Instant) -> VecDeque<Sent> {
+        match self.dialect {
+            Dialect::Raw => std::mem::take(&mut self.sent),
+            Dialect::V1 => {
+                let unflushed = self.sent.iter_mut().rev().take_while(|sent| sent.flushed.is_none());
+                unflushed.for_each(|sent| sent.flushed = Some(now));
+                VecDeque::new()
             }
-            let (mut settled, mut complete) = (Vec::new(), 0);
-            for flush in flushes.into_iter().chain([true]) {
-                match outbox.next_frame() {
-                    Some(frame) if frame.fin => complete += 1,
-                    _ => {}
-                }
-                if flush {
-                    settled.extend_from_slice(outbox.flushed().as_ref());
-                    prop_assert_eq!(settled.len(), complete);
-                }
-            }
-            prop_assert_eq!(settled, tags(1..=complete as u64));
-            prop_assert_eq!(complete, sizes.len());
+        }
+    }
+
+    /// The client acks everything up to `seq`: hands out what is settled by that; nothing, if it was answered before.
+    ///
+    /// # Errors
+    /// The client cannot have that one yet.
+    pub fn ack(&mut self, seq: u64, now: Instant) -> Result<impl Iterator<Item = Sent>, NotSent> {
+        self.check_sent(seq)?;
+        let acked = self.sent.partition_point(|sent| sent.seq <= seq);
+        if acked > 0 {
+            self.answered_at = Some(now);
+        }
+        Ok(self.sent.drain(..acked))
+    }
+
+    /// The client nacks this one: hands it out; nothing, if it was answered before.
+    ///
+    /// # Errors
+    /// The client cannot have that one yet.
+    pub fn nack(&mut self, seq: u64, now: Instant) -> Result<Option<Sent>, NotSent> {
+        self.check_sent(seq)?;
+        let Ok(at) = self.sent.binary_search_by_key(&seq, |sent| sent.seq) else { return Ok(None) };
+        self.answered_at = Some(now);
+        Ok(self.sent.remove(at))
+    }
+
+    fn check_sent(&self, seq: u64) -> Result<(), NotSent> {
+        if seq > self.last_sent { Err(NotSent) } else { Ok(()) }
+    }
+
+    /// What is here is delivered again by the broker, under new tags and seqs. A message of which some frames are out is
+    /// finished, since the client could not make sense of half of it.
+    pub fn forget(&mut self) {
+        self.waiting.clear();
+        self.sent.clear();
+        if let Some(sending) = &mut self.sending {
+            sending.is_void = true;
         }
     }
 }
+
+fn as_v1(seq: u64, delivery: &Delivery) -> String {
+    let properties = &delivery.properties;
+    let mut message = v1::Message::new(seq, delivery.redelivered, &delivery.body);
+    message.message_id = properties.message_id().map(Into::into);
+    message.content_type = properties.content_type().map(Into::into);
+    message.timestamp = properties.timestamp();
+    message.sent_at = properties.sent_at();
+    message.headers = properties.headers();
+    v1::ServerFrame::Message(Box::new(message)).encode()
+}
+
+#[cfg(test)]
+mod tests;

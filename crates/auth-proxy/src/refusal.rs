@@ -18,6 +18,10 @@ pub enum Refusal {
     AmbiguousToken,
     /// 400: `?instance=` is empty, given twice, wrongly encoded, or not UTF-8.
     Instance,
+    /// 400: `?window=` is 0, no number, or given twice.
+    Window,
+    /// 400: `?resume=` is neither true nor false, or given twice.
+    Resume,
     /// 400: client, consumer and instance do not fit the 255 bytes of a queue name.
     NameTooLong,
     /// 400: a `bearer.` subprotocol beside none of ours, which leaves nothing to select.
@@ -89,12 +93,14 @@ macro_rules! unavailable {
 
 impl Refusal {
     /// All of them, in the order of their status.
-    pub const ALL: [Refusal; 23] = [
+    pub const ALL: [Refusal; 25] = [
         Refusal::MalformedRequest,
         Refusal::RequestBody,
         Refusal::WebSocketKey,
         Refusal::AmbiguousToken,
         Refusal::Instance,
+        Refusal::Window,
+        Refusal::Resume,
         Refusal::NameTooLong,
         Refusal::BearerAlone,
         Refusal::Subprotocol,
@@ -134,6 +140,12 @@ impl Refusal {
                 "instance",
                 "The query parameter instance must be given at most once, not empty, as percent-encoded UTF-8.",
             ),
+            Refusal::Window => {
+                (BAD_REQUEST, "window", "The query parameter window must be given at most once, as a number from 1 on.")
+            }
+            Refusal::Resume => {
+                (BAD_REQUEST, "resume", "The query parameter resume must be given at most once, as true or false.")
+            }
             Refusal::NameTooLong => (
                 BAD_REQUEST,
                 "name_too_long",

@@ -3,11 +3,12 @@
 //! One task, one `select!`, whose arms only make an event; what an event means is decided below it. A flush is one of the
 //! arms and never awaited in a handler, so that a peer that does not read delays neither its expiry nor its successor.
 
+mod deadlines;
+
 use std::{
     future::{Future, poll_fn},
     pin::pin,
     sync::{Arc, atomic::Ordering},
-    task::Poll,
     time::Duration,
 };
 
@@ -15,8 +16,11 @@ use broker::{
     ledger::Outcome,
     subscription::{Delivery, Incoming, Subscription, Tag},
 };
-use futures::poll;
-use protocol::text::Escaped;
+use protocol::{
+    text::Escaped,
+    token::{Identity, Verifier},
+    v1::{self, ClientFrame, ServerFrame},
+};
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     time::{Instant, sleep_until, timeout},
@@ -28,16 +32,17 @@ use tracing::{debug, info, warn};
 use crate::{
     counts::Counts,
     end::End,
-    liveness::{Due, Liveness, Periods},
-    outbox::Outbox,
+    expiry::Expiry,
+    liveness::{Liveness, Periods},
+    outbox::{Dialect, NotSent, Outbox, Sent},
+    requeues::Requeues,
     wire::{UNFLUSHED_BYTES_MAX, Wire, WireEvent},
 };
+use deadlines::Departure;
+pub(crate) use deadlines::Drain;
 
-/// RabbitMQ up to 4.2 closes a channel on which a delivery has waited for its ack for 30 min, and with it the lane of 127
-/// others. A client that reads so slowly that it comes near has to go.
-const DELIVERY_AGE_MAX: Duration = Duration::from_secs(25 * 60);
-/// How much is taken in from a peer that would be called dead: a flush, and what it said before its pong.
-const LOOKS_BEFORE_DEATH: usize = 16;
+/// How many answers may wait for a client to read before what it says waits too.
+const UNSAID_MAX: usize = 8;
 
 /// Where a session's deliveries come from and what becomes of them.
 pub trait Mailbox: Send + Sized {
@@ -76,38 +81,53 @@ pub(crate) struct Terms {
     pub(crate) log_messages: bool,
     pub(crate) max_message_bytes: usize,
     pub(crate) periods: Periods,
+    /// How long a v1 client may leave everything unanswered that it has.
+    pub(crate) ack_timeout: Duration,
+    /// How long the broker may be away before the session ends; `None` for as long as it takes.
+    pub(crate) outage_limit: Option<Duration>,
+    /// How long ahead of its token's end a v1 client is told.
+    pub(crate) expiring_notice: Duration,
     pub(crate) close_timeout: Duration,
     /// How long an end waits for everything to be back in the queue.
     pub(crate) leave_timeout: Duration,
-    /// The same while the proxy shuts down, where the goodbye has to be said in time.
-    pub(crate) drain_leave_timeout: Duration,
+    pub(crate) drain: Drain,
+    pub(crate) verifier: Arc<Verifier>,
     pub(crate) counts: Counts,
-    /// Begun when the proxy shuts down.
-    pub(crate) drain: CancellationToken,
 }
 
 /// What is particular to one session.
 pub(crate) struct Particulars {
     /// `client.consumer.instance`, fit for a log line.
     pub(crate) name: String,
-    /// When the token's time is over, leeway included.
-    pub(crate) expires: Instant,
+    /// Whose token it is, and how long it lasts.
+    pub(crate) identity: Identity,
+    pub(crate) expiry: Expiry,
     /// Cancelled when a newer connection of the same instance comes.
     pub(crate) replaced: CancellationToken,
 }
 
-/// A session of the raw subprotocol.
+/// A client and its mailbox.
 pub(crate) struct Session<S, M> {
     wire: Wire<S>,
     mailbox: M,
     outbox: Outbox,
+    requeues: Requeues,
     liveness: Liveness,
+    /// Since when nothing comes from the broker.
+    interrupted: Option<Interruption>,
+    departure: Option<Departure>,
     terms: Arc<Terms>,
     particulars: Particulars,
 }
 
+#[derive(Clone, Copy, Debug)]
+struct Interruption {
+    since: Instant,
+    /// What was delivered comes again; the client was told.
+    redelivers: bool,
+}
+
 enum Event {
-    Expired,
     Replaced,
     Draining,
     Timer,
@@ -120,21 +140,33 @@ where
     S: AsyncRead + AsyncWrite + Unpin + Send,
     M: Mailbox,
 {
-    pub(crate) fn new(wire: Wire<S>, mailbox: M, terms: Arc<Terms>, particulars: Particulars) -> Self {
+    /// A session that begins by saying `welcome`, if its dialect has one.
+    pub(crate) fn new(
+        wire: Wire<S>,
+        mailbox: M,
+        dialect: Dialect,
+        welcome: &ServerFrame<'_>,
+        terms: Arc<Terms>,
+        particulars: Particulars,
+    ) -> Self {
         let offset = terms.periods.ping_interval.mul_f64(rand::random());
         let liveness = Liveness::new(terms.periods, Instant::now(), offset);
-        let outbox = Outbox::new();
-        Self { wire, mailbox, outbox, liveness, terms, particulars }
+        let (interrupted, departure, requeues) = (None, None, Requeues::default());
+        let outbox = Outbox::new(dialect);
+        let mut session =
+            Self { wire, mailbox, outbox, requeues, liveness, interrupted, departure, terms, particulars };
+        session.say(welcome);
+        session
     }
 
     /// Runs to the end. The mailbox is left before the client is told, so that a client that hops to another proxy finds
     /// everything back.
     pub(crate) async fn run(mut self) -> End {
         let end = self.talk().await;
-        let Self { mut wire, mailbox, terms, particulars, .. } = self;
-        say(&terms, &particulars.name, &end);
+        let Self { mut wire, mailbox, terms, particulars, departure, .. } = self;
+        log_end(&terms, &particulars.name, &end);
         // A broker that does not answer keeps nobody for ever: only the waiting stops, the leaving goes on.
-        let patience = if matches!(end, End::Draining) { terms.drain_leave_timeout } else { terms.leave_timeout };
+        let patience = terms.drain.patience(departure.as_ref(), terms.leave_timeout);
         let leave = timeout(patience, mailbox.leave());
         match end.close_code() {
             None => {
@@ -152,10 +184,9 @@ where
     }
 
     async fn talk(&mut self) -> End {
-        let (replaced, drain) = (self.particulars.replaced.clone(), self.terms.drain.clone());
+        let (replaced, draining) = (self.particulars.replaced.clone(), self.terms.drain.begun.clone());
         let mut replaced = pin!(replaced.cancelled());
-        let mut draining = pin!(drain.cancelled());
-        let mut expiry = pin!(sleep_until(self.particulars.expires));
+        let mut draining = pin!(draining.cancelled());
         let mut timer = pin!(sleep_until(self.wake_at()));
         loop {
             if let Err(end) = self.feed() {
@@ -164,18 +195,21 @@ where
             if self.wake_at() < timer.deadline() {
                 timer.as_mut().reset(self.wake_at());
             }
+            // A client that asks and does not read the answers is not listened to either.
+            let listens = self.outbox.unsaid() < UNSAID_MAX;
             let event = tokio::select! {
-                () = &mut expiry => Event::Expired,
                 () = &mut replaced => Event::Replaced,
-                () = &mut draining => Event::Draining,
+                () = &mut draining, if self.departure.is_none() => Event::Draining,
                 () = &mut timer => Event::Timer,
-                event = poll_fn(|cx| self.wire.poll_event(cx)) => Event::Wire(event),
+                event = poll_fn(|cx| self.wire.poll_event(cx, listens)) => Event::Wire(event),
                 incoming = self.mailbox.next() => Event::Incoming(incoming),
             };
             let went_on = match event {
-                Event::Expired => Err(End::Expired),
                 Event::Replaced => Err(End::Replaced),
-                Event::Draining => Err(End::Draining),
+                Event::Draining => {
+                    self.prepare_departure();
+                    Ok(())
+                }
                 Event::Timer => {
                     let went_on = self.on_timer().await;
                     timer.as_mut().reset(self.wake_at());
@@ -188,11 +222,6 @@ where
                 return end;
             }
         }
-    }
-
-    fn wake_at(&self) -> Instant {
-        let too_old = self.outbox.oldest().map(|arrived| arrived + DELIVERY_AGE_MAX);
-        too_old.map_or(self.liveness.wake_at(), |too_old| too_old.min(self.liveness.wake_at()))
     }
 
     /// Feeds frames while little waits for the socket.
@@ -208,56 +237,84 @@ where
         Ok(())
     }
 
-    /// Never waits. After a pause of this process, the timer is due while the pong lies in the socket, and while the
-    /// socket has long had room: so the wire is looked at before a peer is called dead.
-    async fn on_timer(&mut self) -> Result<(), End> {
-        if self.outbox.oldest().is_some_and(|arrived| arrived.elapsed() >= DELIVERY_AGE_MAX) {
-            return Err(End::DoesNotRead);
-        }
-        let mut due = self.liveness.due(Instant::now(), self.wire.took_at());
-        for _ in 0..LOOKS_BEFORE_DEATH {
-            if !matches!(due, Some(Due::NoPong | Due::DoesNotRead)) {
-                break;
-            }
-            let looked = poll!(poll_fn(|cx| self.wire.poll_event(cx)));
-            let nothing_more = looked.is_pending();
-            if let Poll::Ready(event) = looked {
-                self.on_wire(event)?;
-            }
-            due = self.liveness.due(Instant::now(), self.wire.took_at());
-            if nothing_more {
-                break;
-            }
-        }
-        match due {
-            None => Ok(()),
-            Some(Due::NoPong) => Err(End::NoPong),
-            Some(Due::DoesNotRead) => Err(End::DoesNotRead),
-            Some(Due::Ping) => {
-                self.liveness.pinged();
-                Ok(self.wire.feed_ping()?)
-            }
+    fn say(&mut self, frame: &ServerFrame<'_>) {
+        if self.outbox.dialect() == Dialect::V1 {
+            self.outbox.say(frame);
         }
     }
 
     fn on_wire(&mut self, event: WireEvent) -> Result<(), End> {
         match event {
             WireEvent::Flushed => {
-                self.liveness.flushed(Instant::now());
-                let settled = self.outbox.flushed();
-                let acked = self.mailbox.settle(settled.as_ref(), Outcome::Ack);
-                self.terms.counts.delivered.fetch_add(acked as u64, Ordering::Relaxed);
+                let now = Instant::now();
+                self.liveness.flushed(now);
+                let settled = self.outbox.flushed(now);
+                self.settle(settled, Outcome::Ack);
                 Ok(())
             }
             WireEvent::Frame(Some(Message::Close(frame))) => Err(End::Closed(frame.map(|frame| frame.code.into()))),
             WireEvent::Frame(None) => Err(End::Gone("the connection was closed".to_owned())),
-            // Pings are answered by the library; a raw client has nothing else to say that would be listened to.
-            WireEvent::Frame(Some(_)) => {
+            WireEvent::Frame(Some(message)) => {
                 self.liveness.heard();
-                Ok(())
+                match (self.outbox.dialect(), message) {
+                    // A raw client has nothing to say that would be listened to.
+                    (Dialect::Raw, _) => Ok(()),
+                    (Dialect::V1, Message::Text(text)) => self.on_client(&text),
+                    (Dialect::V1, Message::Binary(_)) => Err(End::ContractBroken("a binary frame".to_owned())),
+                    // Pings are answered by the library.
+                    (Dialect::V1, _) => Ok(()),
+                }
             }
             WireEvent::Broken(error) => Err(error.into()),
         }
+    }
+
+    fn on_client(&mut self, text: &str) -> Result<(), End> {
+        let now = Instant::now();
+        let not_sent = |NotSent| End::ContractBroken("an answer to a message that was not sent".to_owned());
+        match ClientFrame::parse(text).map_err(|error| End::ContractBroken(error.to_string()))? {
+            ClientFrame::Ack { seq } => {
+                let acked: Vec<_> = self.outbox.ack(seq, now).map_err(not_sent)?.collect();
+                self.settle(acked, Outcome::Ack);
+            }
+            ClientFrame::Nack { seq, requeue } => match self.outbox.nack(seq, now).map_err(not_sent)? {
+                Some(nacked) if requeue => self.requeues.push(nacked.tag, now),
+                nacked => self.settle(nacked, Outcome::Reject),
+            },
+            ClientFrame::Refresh { token } => self.refresh(&token.0),
+            ClientFrame::Ping => self.say(&ServerFrame::Pong),
+        }
+        Ok(())
+    }
+
+    fn refresh(&mut self, token: &str) {
+        let Particulars { name, identity: old, expiry, .. } = &mut self.particulars;
+        let reason = match self.terms.verifier.verify(token) {
+            Ok(new) if (&new.client, &new.consumer) != (&old.client, &old.consumer) => {
+                "the token is for another client"
+            }
+            Ok(new) if new.expires_at <= old.expires_at => "the token does not last longer than the present one",
+            Ok(new) => {
+                *expiry = Expiry::of(&new, self.terms.expiring_notice);
+                *old = new;
+                let expires_at = old.expires_at;
+                return self.say(&ServerFrame::Refreshed { expires_at });
+            }
+            Err(error) => {
+                debug!("A new token of {name} is refused: {error}");
+                "the token is not valid"
+            }
+        };
+        info!("AuthProxy {}: {name} stays with its old token: {reason}", self.terms.proxy_id);
+        self.say(&ServerFrame::Error { reason: reason.into() });
+    }
+
+    fn settle(&mut self, sent: impl IntoIterator<Item = Sent>, outcome: Outcome) {
+        let tags: Vec<Tag> = sent.into_iter().map(|sent| sent.tag).collect();
+        let settled = self.mailbox.settle(&tags, outcome) as u64;
+        let counts = &self.terms.counts;
+        let count = if outcome == Outcome::Ack { &counts.delivered } else { &counts.rejected };
+        count.fetch_add(settled, Ordering::Relaxed);
     }
 
     fn on_incoming(&mut self, incoming: Incoming) -> Result<(), End> {
@@ -266,12 +323,8 @@ where
         while let Some(incoming) = next {
             match incoming {
                 Incoming::Delivery(delivery) => self.on_delivery(delivery),
-                Incoming::Interrupted { redelivers: true } => self.outbox.forget_unsent(),
-                Incoming::Interrupted { redelivers: false } => {}
-                Incoming::Restored { recreated: false } => {}
-                Incoming::Restored { recreated: true } => {
-                    warn!("The mailbox of {} had gone and was made anew", self.particulars.name);
-                }
+                Incoming::Interrupted { redelivers } => self.on_interrupted(redelivers),
+                Incoming::Restored { recreated } => self.on_restored(recreated),
                 Incoming::Lost(reason) => return Err(End::MailboxLost(reason)),
             }
             next = self.mailbox.try_next();
@@ -279,17 +332,38 @@ where
         Ok(())
     }
 
+    fn on_interrupted(&mut self, redelivers: bool) {
+        self.interrupted = Some(Interruption { since: Instant::now(), redelivers });
+        if redelivers {
+            self.outbox.forget();
+            self.requeues.forget();
+            self.say(&ServerFrame::Notice { event: v1::Event::BrokerLost });
+        }
+    }
+
+    fn on_restored(&mut self, recreated: bool) {
+        if self.interrupted.take().is_some_and(|interruption| interruption.redelivers) {
+            self.say(&ServerFrame::Notice { event: v1::Event::BrokerBack });
+        }
+        if recreated {
+            let Terms { proxy_id, .. } = &*self.terms;
+            warn!("AuthProxy {proxy_id}: the mailbox of {} had gone and was made anew", self.particulars.name);
+            self.say(&ServerFrame::Notice { event: v1::Event::QueueRecreated });
+        }
+    }
+
     fn on_delivery(&mut self, delivery: Delivery) {
         let bytes = delivery.body.len();
+        let Terms { proxy_id: id, .. } = &*self.terms;
+        let name = &self.particulars.name;
         if bytes > self.terms.max_message_bytes {
             self.terms.counts.rejected.fetch_add(1, Ordering::Relaxed);
-            warn!("A message of {bytes} bytes for {} is above the limit and rejected", self.particulars.name);
+            warn!("AuthProxy {id}: a message of {bytes} bytes for {name} is above the limit and rejected");
             self.mailbox.settle(&[delivery.tag], Outcome::Reject);
             return;
         }
         if self.terms.log_messages {
             let body = String::from_utf8_lossy(&delivery.body);
-            let (id, name) = (&self.terms.proxy_id, &self.particulars.name);
             info!("AuthProxy {id}: For {name}: Forwarding [{}]", Escaped(body.trim_end()));
         }
         self.outbox.push(delivery, Instant::now());
@@ -297,10 +371,10 @@ where
 }
 
 /// Each end is in the log with its code. Those that come by the thousand on a quiet day are for who asks for them.
-fn say(terms: &Terms, name: &str, end: &End) {
+fn log_end(terms: &Terms, name: &str, end: &End) {
     let id = &terms.proxy_id;
     match end {
-        End::Closed(_) | End::Gone(_) | End::Draining => debug!("AuthProxy {id}: {name} ended: {end}"),
+        End::Closed(_) | End::Gone(_) | End::Draining(_) => debug!("AuthProxy {id}: {name} ended: {end}"),
         _ => info!("AuthProxy {id}: {name} ended: {end}"),
     }
 }
@@ -309,7 +383,7 @@ fn say(terms: &Terms, name: &str, end: &End) {
 async fn drain<S: AsyncRead + AsyncWrite + Unpin>(wire: &mut Wire<S>, patience: Duration) {
     let closed = async {
         loop {
-            match poll_fn(|cx| wire.poll_event(cx)).await {
+            match poll_fn(|cx| wire.poll_event(cx, true)).await {
                 WireEvent::Frame(None) | WireEvent::Broken(_) => return,
                 WireEvent::Flushed | WireEvent::Frame(Some(_)) => {}
             }

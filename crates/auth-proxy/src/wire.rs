@@ -37,7 +37,7 @@ const READ_BUFFER_BYTES: usize = 1024;
 pub(crate) const UNFLUSHED_BYTES_MAX: usize = 16 * 1024;
 /// Above what is ever buffered: so a write only ever fills the buffer, and the socket is written to by a flush alone.
 const WRITE_BUFFER_BYTES: usize = 4 * UNFLUSHED_BYTES_MAX;
-/// Clients of the raw subprotocol have nothing to say; what they may say is bounded.
+/// What clients say is an ack, or at most a token.
 const CLIENT_MESSAGE_BYTES_MAX: usize = 64 * 1024;
 
 /// A WebSocket of which it is known when its socket last took a byte.
@@ -110,11 +110,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Wire<S> {
     }
 
     /// Waits for the client, or for the end of a flush if anything waits for one. The flush goes first: it ends, while a
-    /// client can talk without end.
+    /// client can talk without end. A client that is not listened to (`listens` is false) waits in its socket.
     ///
     /// # Cancel safety
     /// Cancel safe: both go on where they were.
-    pub(crate) fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<WireEvent> {
+    pub(crate) fn poll_event(&mut self, cx: &mut Context<'_>, listens: bool) -> Poll<WireEvent> {
         if self.unflushed > 0 {
             match Pin::new(&mut self.socket).poll_flush(cx) {
                 Poll::Ready(Ok(())) => {
@@ -126,6 +126,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Wire<S> {
                 Poll::Pending if self.closed_by_client => return Poll::Pending,
                 Poll::Pending => {}
             }
+        }
+        if !listens {
+            return Poll::Pending;
         }
         match ready!(Pin::new(&mut self.socket).poll_next(cx)) {
             None => Poll::Ready(WireEvent::Frame(None)),

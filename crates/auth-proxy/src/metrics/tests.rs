@@ -67,7 +67,7 @@ fn a_series_is_there_before_its_first_count() {
         ("auth_proxy_sessions{dialect=\"v1\"}", "0"),
         ("auth_proxy_messages_rejected_total{cause=\"too_large\"}", "0"),
         ("auth_proxy_messages_requeued_total{cause=\"session_end\"}", "0"),
-        ("auth_proxy_delivery_to_ack_seconds_bucket{le=\"+Inf\",dialect=\"raw\"}", "0"),
+        ("auth_proxy_delivery_to_ack_seconds_bucket{dialect=\"raw\",le=\"+Inf\"}", "0"),
         ("auth_proxy_send_to_delivery_seconds_count", "0"),
     ];
     check(&page, &expected);

@@ -1,7 +1,12 @@
-use std::sync::Mutex;
+use std::{
+    sync::Mutex,
+    time::{SystemTime, UNIX_EPOCH},
+};
 
+use broker::properties::Properties;
 use bytes::Bytes;
 use futures::{SinkExt, StreamExt, poll};
+use std::task::Poll;
 use tokio::{
     io::{AsyncReadExt, DuplexStream},
     sync::mpsc,
@@ -56,18 +61,30 @@ struct Fixture {
     client: DuplexStream,
 }
 
+/// As long as HMAC wants it.
+const SECRET: &str = "a secret of thirty-two bytes or so";
 const S: Duration = Duration::from_secs(1);
 const LIFETIME: Duration = Duration::from_secs(3600);
 
+/// So long from now, in unix seconds.
+fn expires_at(lifetime: Duration) -> u64 {
+    (SystemTime::now().duration_since(UNIX_EPOCH).unwrap() + lifetime).as_secs()
+}
+
 /// A session over a pipe that holds `pipe_bytes`, with the periods of the contract.
 async fn session(pipe_bytes: usize, lifetime: Duration) -> Fixture {
-    let (session, mut fixture) = prepared(pipe_bytes, lifetime).await;
+    let (session, mut fixture) = prepared(Dialect::Raw, pipe_bytes, lifetime, |terms| terms).await;
     fixture.session.spawn(session.run());
     fixture
 }
 
 /// As [`session`], not running.
-async fn prepared(pipe_bytes: usize, lifetime: Duration) -> (Session<DuplexStream, TestMailbox>, Fixture) {
+async fn prepared(
+    dialect: Dialect,
+    pipe_bytes: usize,
+    lifetime: Duration,
+    adjust: impl Fn(Terms) -> Terms,
+) -> (Session<DuplexStream, TestMailbox>, Fixture) {
     let (client, server) = tokio::io::duplex(pipe_bytes);
     let (incoming, receiver) = mpsc::channel(64);
     let (did, replaced, drain) = (Arc::default(), CancellationToken::new(), CancellationToken::new());
@@ -76,23 +93,34 @@ async fn prepared(pipe_bytes: usize, lifetime: Duration) -> (Session<DuplexStrea
         log_messages: false,
         max_message_bytes: 1024 * 1024,
         periods: Periods { ping_interval: 25 * S, pong_timeout: 10 * S, write_timeout: 30 * S },
+        ack_timeout: 30 * S,
+        outage_limit: None,
+        expiring_notice: 60 * S,
         close_timeout: 2 * S,
         leave_timeout: 30 * S,
-        drain_leave_timeout: 3 * S,
+        drain: Drain { begun: drain.clone(), pace: 5 * S, timeout: 7 * S, spread: 10 * S },
+        verifier: Arc::new(Verifier::hs256(&SECRET.into(), None, None).unwrap()),
         counts: Counts::default(),
-        drain: drain.clone(),
     };
-    let particulars =
-        Particulars { name: "consumer.a.1".to_owned(), expires: Instant::now() + lifetime, replaced: replaced.clone() };
+    let identity = Identity { client: "consumer".into(), consumer: "a".into(), expires_at: expires_at(lifetime) };
+    let particulars = Particulars {
+        name: "consumer.a.1".to_owned(),
+        expiry: Expiry::new(lifetime, terms.expiring_notice),
+        identity,
+        replaced: replaced.clone(),
+    };
     let mailbox = TestMailbox { incoming: receiver, did: Arc::clone(&did) };
-    let session = Session::new(Wire::new(server, &[]).await, mailbox, Arc::new(terms), particulars);
+    let wire = Wire::new(server, &[]).await;
+    let terms = adjust(terms);
+    let session = Session::new(wire, mailbox, dialect, &ServerFrame::Pong, Arc::new(terms), particulars);
     (session, Fixture { incoming, did, replaced, drain, session: JoinSet::new(), client })
 }
 
 impl Fixture {
     async fn deliver(&self, number: u64, bytes: usize) {
         let body = Bytes::from(vec![b'x'; bytes]);
-        let delivery = Delivery { tag: Tag::detached(number), redelivered: false, body };
+        let delivery =
+            Delivery { tag: Tag::detached(number), redelivered: false, body, properties: Properties::default() };
         self.incoming.send(Incoming::Delivery(delivery)).await.unwrap();
     }
 
@@ -203,7 +231,7 @@ async fn expiry_ends_a_session_also_when_the_peer_does_not_read() {
     let start = Instant::now();
     fixture.deliver(1, 100_000).await;
     assert!(matches!(ended(&mut fixture.session).await, End::Expired));
-    assert!((5 * S..=8 * S).contains(&start.elapsed()), "{:?}", start.elapsed());
+    assert!((10 * S..=13 * S).contains(&start.elapsed()), "{:?}", start.elapsed());
     assert_eq!(*fixture.did.lock().unwrap(), [Did::Left]);
 }
 
@@ -267,11 +295,11 @@ async fn a_client_that_closes_in_the_middle_of_a_message_gets_its_answer() {
 /// As after a suspended process: the deadline is over, and the answer has been in the socket for long.
 #[tokio::test(start_paused = true)]
 async fn a_pong_that_lies_in_the_socket_counts_also_when_its_time_is_over() {
-    let (mut session, fixture) = prepared(64 * 1024, LIFETIME).await;
+    let (mut session, fixture) = prepared(Dialect::Raw, 64 * 1024, LIFETIME, |terms| terms).await;
     let mut client = client(fixture.client).await;
     tokio::time::advance(25 * S).await;
     session.on_timer().await.unwrap();
-    while !matches!(poll!(poll_fn(|cx| session.wire.poll_event(cx))), Poll::Ready(WireEvent::Flushed)) {}
+    while !matches!(poll!(poll_fn(|cx| session.wire.poll_event(cx, true))), Poll::Ready(WireEvent::Flushed)) {}
     session.on_wire(WireEvent::Flushed).unwrap();
     assert!(client.next().await.unwrap().unwrap().is_ping());
     client.flush().await.unwrap();
@@ -281,10 +309,15 @@ async fn a_pong_that_lies_in_the_socket_counts_also_when_its_time_is_over() {
 
 #[tokio::test(start_paused = true)]
 async fn a_socket_that_has_room_counts_also_when_the_write_time_is_over() {
-    let (mut session, mut fixture) = prepared(1024, LIFETIME).await;
-    session.on_delivery(Delivery { tag: Tag::detached(1), redelivered: false, body: vec![b'x'; 100_000].into() });
+    let (mut session, mut fixture) = prepared(Dialect::Raw, 1024, LIFETIME, |terms| terms).await;
+    session.on_delivery(Delivery {
+        tag: Tag::detached(1),
+        redelivered: false,
+        body: vec![b'x'; 100_000].into(),
+        properties: Properties::default(),
+    });
     session.feed().unwrap();
-    assert!(poll!(poll_fn(|cx| session.wire.poll_event(cx))).is_pending());
+    assert!(poll!(poll_fn(|cx| session.wire.poll_event(cx, true))).is_pending());
     tokio::time::advance(31 * S).await;
     let mut seen = vec![0; 1024];
     fixture.client.read_exact(&mut seen).await.unwrap();
@@ -311,3 +344,5 @@ async fn a_peer_that_reads_too_slowly_for_the_broker_is_closed_before_it_costs_t
     assert!((25 * 60 * S..26 * 60 * S).contains(&took), "{took:?}");
     assert_eq!(fixture.did(), [Did::Left]);
 }
+
+mod with_acks;
