@@ -1,6 +1,7 @@
 //! A WebSocket client that does exactly what the test says: it reads only when asked to, and shows every frame.
 
 mod dial;
+mod v1;
 
 use std::io::Cursor;
 use std::net::SocketAddr;

@@ -57,6 +57,12 @@ impl Dial {
         self
     }
 
+    /// Offers `rabbitmq-msg.v1`.
+    #[must_use]
+    pub fn v1(self) -> Dial {
+        self.subprotocol(protocol::subprotocol::V1)
+    }
+
     /// With `?instance=`, percent-encoded.
     #[must_use]
     pub fn instance(self, instance: &str) -> Dial {
