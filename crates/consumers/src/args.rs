@@ -4,27 +4,43 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Parser;
+use protocol::subprotocol;
 use service::cli::{LogArgs, duration};
+
+use crate::behaviour::Share;
 
 /// The prefix of the environment variables.
 pub const ENV_PREFIX: &str = "CONSUMERS";
+
+const BADLY: &str = "Misbehaviour, for tests and load runs";
 
 const EXAMPLES: &str = "\
 Examples:
   consumers 101 103 2                      consumer101 to consumer103, two instances of each
   consumers 1 10000 --url ws://10.0.0.5:9000 --url ws://10.0.0.6:9000
   JWT_SECRET_FILE=secret consumers 1 100 --duration 60
+  consumers 1 1000 --stall --stall-share 1% --slow 250ms --slow-share 10%
+                                           10 instances never read, the next 100 take 250 ms for each message
 
 Each line `Received for (consumer101 to consumer103)*2: 6*[producer201.20902 says Hello 8]` is one message and \
 how many instances have it; bodies that carry their send time (load runs) are counted in a line every few \
 seconds instead. The first Ctrl-C or SIGTERM says goodbye to the server and prints the report, the second leaves \
 at once; without an answer it takes 10 s at most. The last line is the sum:
-  Totals: received N, missing M, duplicated D, out of order O
+  Totals: received N, missing M, duplicated D, out of order O, redelivered R, republished P
 received counts each number once; missing are numbers of a producer's run between the lowest and the highest \
-that an instance saw; duplicated are arrivals of a number that had arrived before.
+that an instance saw. A number that comes again is one of three in v1, and always `duplicated` in raw, whose \
+totals end with the order:
+  redelivered   the frame says so: the proxy or the broker had sent it before and knows of no ack
+  republished   the producer published it twice since the broker's answer to the first was cut off: it says so on the \
+second copy (x-republished), and this or an earlier copy of the number bears that
+  duplicated    anything else; nobody should see one
 
-Exit code: 0 when nothing is missing, duplicated or beyond what could be judged, no instance was refused or told \
-to stay away, and each was connected at least once; else 1; 2 for bad usage.";
+v1: what is read is acked after processing, many messages with one frame (half a window, or after 5 ms). A reconnect \
+asks to resume; when the mailbox is gone then, a line says so. Shares of misbehaving instances are of all instances, \
+rounded up, and mean the first ones: first those that stall, then those that never ack, then the slow ones.
+
+Exit code: 0 when nothing is missing, duplicated or beyond what could be judged, no server broke the contract, no \
+instance was refused or told to stay away, and each was connected at least once; else 1; 2 for bad usage.";
 
 /// Connects instances by the thousand and says what arrived, how fast, and what is missing
 #[derive(Clone, Debug, Parser)]
@@ -51,12 +67,18 @@ pub struct Args {
     /// The client that tokens name in `client_id`; without it they name none, and the proxy takes `consumer`
     #[arg(long, value_name = "CLIENT")]
     pub client_id: Option<String>,
-    /// How long a token is good for; each connection gets a new one
+    /// How long a token is good for, in whole seconds. Each connection gets a new one, and v1 sends a newer one when
+    /// some 80 % of that time is over
     #[arg(long, value_name = "TIME", default_value = "1h", value_parser = positive)]
     pub token_ttl: Duration,
-    /// What is spoken: raw, a frame is a message body
-    #[arg(long, value_name = "PROTOCOL", default_value = "raw", value_parser = protocol)]
+    /// What is spoken. v1: JSON with acks from end to end, nothing is lost with a connection; raw: a frame is a message
+    /// body, and what the kernel held when a connection broke is lost
+    #[arg(long, value_enum, value_name = "PROTOCOL", default_value_t = Protocol::Raw)]
     pub protocol: Protocol,
+    /// Ask for a window of so many messages sent and not acked; the proxy's own is the upper limit [default: the
+    /// proxy's]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    pub window: Option<u16>,
 
     /// Connects in progress at a time, over all instances
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=65_535))]
@@ -70,10 +92,16 @@ pub struct Args {
     /// How long a goodbye may take, at most 8 s
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = close_timeout)]
     pub close_timeout: Duration,
-    /// A connection that is silent for so long is dead (the proxy pings every 25 s); 0 believes in it for ever
+    /// A raw connection that is silent for so long is dead (the proxy pings every 25 s); a v1 one is asked by a ping,
+    /// after one and a half of the proxy's ping intervals or this time, whichever is shorter. 0: never because of this
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = duration)]
     pub idle_timeout: Duration,
-    /// The longest pause before a reconnect; pauses start below 0.5 s, double and are drawn at random from 0 up
+    /// How long an answer may take in v1: the welcome, a pong, the answer to a new token, and the network to take a
+    /// frame. A connection without is dead; a token without is tried again
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = positive)]
+    pub answer_timeout: Duration,
+    /// The longest pause before a reconnect; pauses start below 0.5 s, double and are drawn at random from 0 up.
+    /// After a lost connection up to 2 ms for each instance come on top, so that not all come back in one moment
     #[arg(long, value_name = "TIME", default_value = "20s", value_parser = positive)]
     pub backoff_cap: Duration,
 
@@ -84,23 +112,48 @@ pub struct Args {
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = duration)]
     pub flush_after: Duration,
 
+    /// v1: take so long for each message before it is acked, one after the other; what the proxy says otherwise (pings,
+    /// notices) is answered meanwhile
+    #[arg(long, value_name = "TIME", value_parser = positive, help_heading = BADLY)]
+    pub slow: Option<Duration>,
+    /// The share of the instances that is slow
+    #[arg(long, value_name = "PERCENT", default_value = "100%", value_parser = Share::parse, help_heading = BADLY)]
+    pub slow_share: Share,
+    /// v1: never ack
+    #[arg(long, help_heading = BADLY)]
+    pub no_ack: bool,
+    /// The share of the instances that never acks
+    #[arg(long, value_name = "PERCENT", default_value = "100%", value_parser = Share::parse, help_heading = BADLY)]
+    pub no_ack_share: Share,
+    /// Never read again after the welcome (raw: after the upgrade), and keep the socket open
+    #[arg(long, help_heading = BADLY)]
+    pub stall: bool,
+    /// The share of the instances that stalls
+    #[arg(long, value_name = "PERCENT", default_value = "100%", value_parser = Share::parse, help_heading = BADLY)]
+    pub stall_share: Share,
+
     /// How log lines look.
     #[command(flatten)]
     pub log: LogArgs,
 }
 
-/// A dialect of the proxy. Only one so far, and an option already so that scripts can pin it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// A dialect of the proxy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Protocol {
     /// A frame is a message body; nothing is sent back.
     Raw,
+    /// JSON with acks from end to end.
+    V1,
 }
 
-fn protocol(text: &str) -> Result<Protocol, String> {
-    match text {
-        "raw" => Ok(Protocol::Raw),
-        "v1" => Err("v1 (end-to-end acks) comes in a later release; use raw".to_owned()),
-        _ => Err("use raw".to_owned()),
+impl Protocol {
+    /// The subprotocol that is offered.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Raw => subprotocol::RAW,
+            Self::V1 => subprotocol::V1,
+        }
     }
 }
 

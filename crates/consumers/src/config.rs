@@ -10,6 +10,7 @@ use secrecy::SecretString;
 use url::Url;
 
 use crate::args::{Args, Protocol};
+use crate::behaviour::{Behaviour, Behaviours};
 
 /// More sockets than one machine carries, and few enough that counting them cannot overflow.
 const INSTANCES_MAX: u64 = 1_000_000;
@@ -41,6 +42,15 @@ pub enum ConfigError {
         /// What is wrong and what to do.
         problem: String,
     },
+    /// Raw has no acks.
+    #[error("{option} is about acks, which raw does not have; leave it out or give --protocol v1")]
+    OnlyV1 {
+        /// The option.
+        option: &'static str,
+    },
+    /// The shares are more than everyone.
+    #[error("the shares of --stall, --no-ack and --slow are more than 100 % together; give smaller ones")]
+    Shares,
     /// No mailbox could have that name.
     #[error("--client-id: {0}; use a shorter one")]
     Name(#[from] NameError),
@@ -87,8 +97,8 @@ impl Target {
         if !url.username().is_empty() || url.password().is_some() || url.fragment().is_some() {
             return Err(problem("user, password and fragment mean nothing here; leave them out"));
         }
-        if url.query_pairs().any(|(name, _)| name == "instance") {
-            return Err(problem("the instance is added to it; leave it out"));
+        if url.query_pairs().any(|(name, _)| matches!(&*name, "instance" | "window" | "resume")) {
+            return Err(problem("instance, window (--window) and resume are added to it; leave them out"));
         }
         let host = match url.host() {
             Some(url::Host::Domain(name)) => name.to_owned(),
@@ -102,9 +112,17 @@ impl Target {
 
     /// The URL of one instance.
     #[must_use]
-    pub fn url_of(&self, instance: u64) -> Url {
+    pub fn url_of(&self, instance: u64, window: Option<u16>, resume: bool) -> Url {
         let mut url = self.url.clone();
-        url.query_pairs_mut().append_pair("instance", &instance.to_string());
+        let mut query = url.query_pairs_mut();
+        query.append_pair("instance", &instance.to_string());
+        if let Some(window) = window {
+            query.append_pair("window", &window.to_string());
+        }
+        if resume {
+            query.append_pair("resume", "true");
+        }
+        drop(query);
         url
     }
 }
@@ -128,6 +146,10 @@ pub struct Config {
     pub token_ttl: Duration,
     /// The dialect.
     pub protocol: Protocol,
+    /// The window to ask for.
+    pub window: Option<u16>,
+    /// Who behaves badly.
+    pub behaviours: Behaviours,
     /// Connects in progress at a time.
     pub connect_concurrency: usize,
     /// For the TCP connection.
@@ -136,7 +158,9 @@ pub struct Config {
     pub upgrade_timeout: Duration,
     /// For a goodbye.
     pub close_timeout: Duration,
-    /// Silence that ends a connection; `None` never does.
+    /// For an answer in v1.
+    pub answer_timeout: Duration,
+    /// Silence that ends a raw connection and makes a v1 one ask; `None` never does.
     pub idle_timeout: Option<Duration>,
     /// The longest pause before a reconnect.
     pub backoff_cap: Duration,
@@ -155,6 +179,7 @@ impl Config {
         let consumers = consumers(&args)?;
         let targets = args.url.iter().map(|url| Target::parse(url)).collect::<Result<Vec<_>, _>>()?;
         longest_address(&args).queue()?;
+        let behaviours = behaviours(&args)?;
         let development_key = args.jwt_secret.is_none() && args.jwt_secret_file.is_none();
         let minter = Minter::hs256(&secret(args.jwt_secret, args.jwt_secret_file)?)?;
         Ok(Self {
@@ -166,10 +191,13 @@ impl Config {
             client: args.client_id,
             token_ttl: args.token_ttl,
             protocol: args.protocol,
+            window: args.window,
+            behaviours,
             connect_concurrency: usize::try_from(args.connect_concurrency).unwrap_or(usize::MAX),
             connect_timeout: args.connect_timeout,
             upgrade_timeout: args.upgrade_timeout,
             close_timeout: args.close_timeout,
+            answer_timeout: args.answer_timeout,
             idle_timeout: Some(args.idle_timeout).filter(|time| !time.is_zero()),
             backoff_cap: args.backoff_cap,
             duration: args.duration,
@@ -181,6 +209,22 @@ impl Config {
     #[must_use]
     pub fn total(&self) -> u64 {
         (self.consumers.end() - self.consumers.start()).saturating_add(1).saturating_mul(self.instances)
+    }
+
+    /// Who behaves badly on purpose, in a line for each way.
+    #[must_use]
+    pub fn misbehaving(&self) -> Vec<String> {
+        let name = |index: u64| {
+            let (consumer, instance) = (index / self.instances.max(1), index % self.instances.max(1));
+            Address {
+                client: self.client.clone().unwrap_or_else(|| DEFAULT_CLIENT.to_owned()),
+                consumer: consumer_id(self.consumers.start().saturating_add(consumer)),
+                instance: (instance + 1).to_string(),
+            }
+            .log_name()
+            .to_string()
+        };
+        self.behaviours.lines(self.total(), name)
     }
 
     /// `(consumer101 to consumer103)*2`, as log lines name them.
@@ -201,6 +245,19 @@ fn consumers(args: &Args) -> Result<RangeInclusive<u64>, ConfigError> {
         return Err(ConfigError::TooMany { consumers, instances });
     }
     Ok(first..=last)
+}
+
+fn behaviours(args: &Args) -> Result<Behaviours, ConfigError> {
+    let raw = args.protocol == Protocol::Raw;
+    if let Some((option, _)) =
+        [("--slow", args.slow.is_some()), ("--no-ack", args.no_ack)].into_iter().find(|(_, given)| *given && raw)
+    {
+        return Err(ConfigError::OnlyV1 { option });
+    }
+    let stall = args.stall.then_some((Behaviour::Stall, args.stall_share));
+    let no_ack = args.no_ack.then_some((Behaviour::NoAck, args.no_ack_share));
+    let slow = args.slow.map(|time| (Behaviour::Slow(time), args.slow_share));
+    Behaviours::new([stall, no_ack, slow].into_iter().flatten().collect()).ok_or(ConfigError::Shares)
 }
 
 /// Its queue has the longest name; when it fits, all do.

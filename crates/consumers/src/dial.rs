@@ -5,18 +5,19 @@ use std::io;
 use std::time::{Duration, SystemTime};
 
 use protocol::names::{Address, DEFAULT_CLIENT, consumer_id};
-use protocol::subprotocol;
 use protocol::text::Escaped;
-use protocol::token::Minter;
+use protocol::token::{Minter, TokenError};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
+use tokio_tungstenite::tungstenite::Error;
 use tokio_tungstenite::tungstenite::client::IntoClientRequest as _;
+use tokio_tungstenite::tungstenite::error::ProtocolError;
 use tokio_tungstenite::tungstenite::handshake::client::Request;
 use tokio_tungstenite::tungstenite::http::header::{AUTHORIZATION, HeaderValue, RETRY_AFTER, SEC_WEBSOCKET_PROTOCOL};
 use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
-use tokio_tungstenite::tungstenite::{self, Error};
 use tokio_tungstenite::{WebSocketStream, client_async_with_config};
 
+use crate::args::Protocol;
 use crate::config::{Config, Target};
 use crate::limits::LocalCause;
 use crate::policy::{Failure, retry_after};
@@ -25,7 +26,7 @@ use crate::policy::{Failure, retry_after};
 /// what an idle connection costs. A longer message makes it grow for as long as that message is read.
 const READ_BUFFER_BYTES: usize = 2 * 1024;
 
-/// Pongs and close frames are all that is sent, so nothing is worth gathering.
+/// Pongs, close frames and acks that are gathered already are all that is sent, so nothing is worth gathering here.
 const WRITE_BUFFER_BYTES: usize = 0;
 
 /// A foreign error text in a log line is cut here.
@@ -49,6 +50,8 @@ pub(crate) struct Dialer {
     token_ttl: Duration,
     connect_timeout: Duration,
     upgrade_timeout: Duration,
+    protocol: Protocol,
+    window: Option<u16>,
 }
 
 impl Dialer {
@@ -60,7 +63,14 @@ impl Dialer {
             token_ttl: config.token_ttl,
             connect_timeout: config.connect_timeout,
             upgrade_timeout: config.upgrade_timeout,
+            protocol: config.protocol,
+            window: config.window,
         }
+    }
+
+    /// A new token for `who`.
+    pub(crate) fn mint(&self, who: Who) -> Result<String, TokenError> {
+        self.minter.mint(&consumer_id(who.consumer), self.client.as_deref(), self.token_ttl)
     }
 
     /// The instance's name in log lines: `consumer.consumer101.1`.
@@ -70,13 +80,14 @@ impl Dialer {
         address.log_name().to_string()
     }
 
-    /// Connects `who` to the `turn`-th target, counted round the list.
+    /// Connects `who` to the `turn`-th target, counted round the list. With `resume` a v1 server is asked whether the
+    /// mailbox of the last connection still exists.
     ///
     /// # Cancel safety
     /// Dropped half way, the connection is closed without a word; nothing else remains.
-    pub(crate) async fn dial(&self, who: Who, turn: usize) -> Result<Socket, Failure> {
+    pub(crate) async fn dial(&self, who: Who, turn: usize, resume: bool) -> Result<Socket, Failure> {
         let target = self.targets.get(turn % self.targets.len().max(1)).ok_or(Failure::Other("no URL".into()))?;
-        let request = self.request(target, who)?;
+        let request = self.request(target, who, resume)?;
         let connect = TcpStream::connect((target.host.as_str(), target.port));
         let stream = match timeout(self.connect_timeout, connect).await {
             Ok(connected) => connected.map_err(|error| io_failure(&error))?,
@@ -86,18 +97,16 @@ impl Dialer {
         let upgrade = client_async_with_config(request, stream, Some(socket_config()));
         match timeout(self.upgrade_timeout, upgrade).await {
             Ok(Ok((socket, _))) => Ok(Box::new(socket)),
-            Ok(Err(error)) => Err(upgrade_failure(&error)),
+            Ok(Err(error)) => Err(upgrade_failure(&error, self.protocol)),
             Err(_) => Err(Failure::Late { what: "answer to the upgrade", after: self.upgrade_timeout }),
         }
     }
 
-    fn request(&self, target: &Target, who: Who) -> Result<Request, Failure> {
-        let token = self
-            .minter
-            .mint(&consumer_id(who.consumer), self.client.as_deref(), self.token_ttl)
-            .map_err(|error| Failure::Other(error.to_string().into()))?;
+    fn request(&self, target: &Target, who: Who, resume: bool) -> Result<Request, Failure> {
+        let token = self.mint(who).map_err(|error| Failure::Other(error.to_string().into()))?;
+        let resume = resume && self.protocol == Protocol::V1;
         let mut request = target
-            .url_of(who.instance)
+            .url_of(who.instance, self.window, resume)
             .as_str()
             .into_client_request()
             .map_err(|error| Failure::Other(cause(&error.to_string())))?;
@@ -105,7 +114,7 @@ impl Dialer {
             .map_err(|error| Failure::Other(cause(&error.to_string())))?;
         authorization.set_sensitive(true);
         request.headers_mut().insert(AUTHORIZATION, authorization);
-        request.headers_mut().insert(SEC_WEBSOCKET_PROTOCOL, HeaderValue::from_static(subprotocol::RAW));
+        request.headers_mut().insert(SEC_WEBSOCKET_PROTOCOL, HeaderValue::from_static(self.protocol.name()));
         Ok(request)
     }
 }
@@ -114,8 +123,11 @@ pub(crate) fn socket_config() -> WebSocketConfig {
     WebSocketConfig::default().read_buffer_size(READ_BUFFER_BYTES).write_buffer_size(WRITE_BUFFER_BYTES)
 }
 
-fn upgrade_failure(error: &Error) -> Failure {
+fn upgrade_failure(error: &Error, protocol: Protocol) -> Failure {
     match error {
+        Error::Protocol(ProtocolError::SecWebSocketSubProtocolError(_)) => {
+            Failure::Protocol { wanted: protocol.name() }
+        }
         Error::Http(answer) => Failure::Answer {
             status: answer.status().as_u16(),
             retry_after: answer
@@ -137,9 +149,7 @@ fn io_failure(error: &io::Error) -> Failure {
 pub(crate) fn socket_cause(error: &Error) -> Cow<'static, str> {
     match error {
         Error::Io(error) => io_cause(error),
-        Error::Protocol(tungstenite::error::ProtocolError::ResetWithoutClosingHandshake) => {
-            "connection ended without a close frame".into()
-        }
+        Error::Protocol(ProtocolError::ResetWithoutClosingHandshake) => "connection ended without a close frame".into(),
         other => cause(&other.to_string()),
     }
 }

@@ -6,17 +6,18 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use service::shutdown::Shutdown;
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::mpsc;
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
 
 use crate::args::CLOSE_TIMEOUT_MAX;
 use crate::config::Config;
-use crate::dial::{Dialer, Who};
-use crate::instance::{Arrivals, Event, Instance, Outcome, World};
+use crate::dial::Who;
+use crate::instance::Instance;
 use crate::report::{Report, Totals};
 use crate::rounds::Rounds;
 use crate::status::{Line, Status};
+use crate::world::{Arrivals, Event, Outcome, World};
 
 /// Events that wait to be printed.
 const EVENTS: usize = 4_096;
@@ -58,23 +59,15 @@ impl Fleet {
     /// Starts one task for each instance.
     pub(crate) fn start(config: &Config, shutdown: Shutdown) -> Self {
         let (sender, events) = mpsc::channel(EVENTS);
-        let world = Arc::new(World {
-            dialer: Dialer::new(config),
-            permits: Semaphore::new(config.connect_concurrency),
-            events: sender,
-            shutdown,
-            arrivals: Arrivals::default(),
-            close_timeout: config.close_timeout,
-            idle_timeout: config.idle_timeout,
-            backoff_cap: config.backoff_cap,
-        });
+        let world = Arc::new(World::new(config, sender, shutdown));
         let mut instances = JoinSet::new();
         let all = config
             .consumers
             .clone()
             .flat_map(|consumer| (1..=config.instances).map(move |instance| Who { consumer, instance }));
         for (turn, who) in all.enumerate() {
-            instances.spawn(Box::new(Instance::new(Arc::clone(&world), who, turn)).run());
+            let behaviour = config.behaviours.of(turn as u64, config.total());
+            instances.spawn(Box::new(Instance::new(Arc::clone(&world), who, turn, behaviour)).run());
         }
         let now = Instant::now();
         Self {
@@ -84,7 +77,7 @@ impl Fleet {
             status: Status::new(config.total(), now),
             rounds: Rounds::new(config.total(), config.flush_after),
             progress: Progress { said_at: now, load: 0, other: 0 },
-            report: Report::default(),
+            report: Report::new(config.protocol),
             who: config.who(),
         }
     }
@@ -134,7 +127,7 @@ impl Fleet {
             tracing::info!("Received for {}: {round}", self.who);
         }
         let totals = self.report.totals();
-        for line in self.report.lines() {
+        for line in self.report.lines(self.world.latencies.lines()) {
             tracing::info!("{line}");
         }
         totals
@@ -153,6 +146,7 @@ impl Fleet {
                     print(line);
                 }
             }
+            Event::Noted(note) => self.status.on_noted(&note, now),
             Event::Failed { who, failure, stopped } => {
                 if stopped {
                     self.status.on_stopped(&failure, || self.world.dialer.log_name(who), now);

@@ -4,16 +4,22 @@
 //! In reading order:
 
 pub mod args; // what can be typed
+pub mod behaviour; // who behaves badly on purpose; pure
 pub mod config; // what was meant, checked before a socket opens
 mod dial; // one connect: TCP, token, upgrade
+mod farewell; // the ways out of a connection
 mod fleet; // all instances: started, printed, ended in time
 mod instance; // one instance: a task that connects, receives, comes back
-pub mod limits;
+mod latency; // how long messages were on their way; bounded
+pub mod limits; // file descriptors and local ports
 mod policy; // what follows a failed or ended connection; pure
+mod raw; // one connection in the raw dialect
 pub mod report; // the last words
 mod rounds; // the same message at all instances is one line; pure
-mod status; // connects and drops in few lines; pure
-pub mod tally; // received, missing, duplicated, out of order; pure // file descriptors and local ports
+mod status; // connects, drops and notices in few lines; pure
+pub mod tally; // received, missing, come again, out of order; pure
+pub mod v1; // one connection in v1
+mod world; // what instances share and hand in
 
 pub use args::Args;
 pub use config::Config;
@@ -49,6 +55,9 @@ pub async fn run(config: Config, shutdown: Shutdown) -> Result<Totals, RunError>
     }
     for warning in limits::prepare(&config) {
         tracing::warn!("{warning}");
+    }
+    for line in config.misbehaving() {
+        tracing::warn!("{line}");
     }
     let mut fleet = fleet::Fleet::start(&config, shutdown);
     fleet.watch(config.duration).await;

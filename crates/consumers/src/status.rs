@@ -6,6 +6,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::policy::{End, Failure};
+use crate::v1::Note;
 
 /// What happens together is gathered so long before it is said.
 const GATHER: Duration = Duration::from_millis(250);
@@ -42,6 +43,7 @@ pub(crate) struct Status {
     failed: Summary,
     local: Summary,
     refused: Summary,
+    noted: Summary,
     example: Option<String>,
 }
 
@@ -59,6 +61,7 @@ impl Status {
             failed: Summary::default(),
             local: Summary::default(),
             refused: Summary::default(),
+            noted: Summary::default(),
             example: None,
         }
     }
@@ -99,6 +102,11 @@ impl Status {
         self.example.get_or_insert_with(name);
     }
 
+    /// The server said something that people should hear.
+    pub(crate) fn on_noted(&mut self, note: &Note, now: Instant) {
+        self.noted.add(note.to_string(), now);
+    }
+
     /// The lines whose time has come.
     pub(crate) fn due(&mut self, now: Instant) -> Vec<Line> {
         self.lines(now, |summary| summary.due(now))
@@ -125,6 +133,10 @@ impl Status {
         if wanted(&self.dropped) {
             let (count, causes) = self.dropped.take(now);
             lines.push(Line::Warn(format!("Disconnected {count}, {connected} connected now: {causes}")));
+        }
+        if wanted(&self.noted) {
+            let (count, causes) = self.noted.take(now);
+            lines.push(Line::Warn(format!("Told {count} times by the server, {connected} connected now: {causes}")));
         }
         if wanted(&self.refused) {
             let (count, causes) = self.refused.take(now);

@@ -1,7 +1,13 @@
-//! What one instance has seen of each producer's numbering: received, missing, duplicated, out of order.
+//! What one instance has seen of each producer's numbering: received, missing, come again, out of order.
 //!
 //! Pure and bounded: a healthy stream is one range however long it is, and what a limit makes this
 //! forget is counted as unjudged, never guessed.
+//!
+//! Message-ids are not kept. `producers` name a message after their run and its number, so the same number of the same
+//! run is the same message-id, and the ranges of numbers stand for all ids ever seen. Beside them only the numbers whose
+//! first arrival was marked as republished are kept, since a copy without any mark may follow it. What this cannot tell:
+//! a true duplicate that is marked as redelivered (whoever sets that mark in error hides it), and one of a message that
+//! was republished anyway, of which every further copy passes for the producer's.
 
 use std::collections::HashMap;
 use std::ops::{AddAssign, RangeInclusive};
@@ -21,6 +27,15 @@ pub struct Limits {
 /// 256 ranges are some 8 KiB; a gap that old has long been lost or requeued and delivered.
 pub const LIMITS: Limits = Limits { producers: 1_024, ranges: 256 };
 
+/// What an arrival says about itself; nothing in raw.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Marks {
+    /// The broker or the proxy had sent it before, to whomever.
+    pub redelivered: bool,
+    /// Its producer had published it before.
+    pub republished: bool,
+}
+
 /// What one message was, seen against all before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
@@ -28,20 +43,43 @@ pub enum Verdict {
     New,
     /// First arrival, below a number that came earlier.
     OutOfOrder,
-    /// This number had arrived before.
+    /// This number had arrived before, and this arrival is marked as redelivered.
+    Redelivered,
+    /// This number had arrived before, and one of its arrivals is marked as republished.
+    Republished,
+    /// This number had arrived before, and nothing explains why it comes again.
     Duplicate,
     /// Beyond what is remembered: late or a duplicate, nobody can say.
     Unjudged,
 }
 
-/// Sums over any number of streams. Each arrival is in exactly one of `received`, `duplicated`, `unjudged`.
+impl Verdict {
+    /// Whether it is the first arrival of its number.
+    #[must_use]
+    pub fn is_first(self) -> bool {
+        matches!(self, Self::New | Self::OutOfOrder)
+    }
+
+    /// Whether its number had arrived before.
+    #[must_use]
+    pub fn is_copy(self) -> bool {
+        matches!(self, Self::Redelivered | Self::Republished | Self::Duplicate)
+    }
+}
+
+/// Sums over any number of streams. Each arrival is in exactly one of `received`, `redelivered`, `republished`,
+/// `duplicated`, `unjudged`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Numbers that arrived, each counted once.
     pub received: u64,
     /// Numbers between the lowest and the highest seen that did not arrive.
     pub missing: u64,
-    /// Arrivals of a number that had arrived before.
+    /// Arrivals of a number that had arrived before, marked as redelivered.
+    pub redelivered: u64,
+    /// Arrivals of a number that had arrived before, of a message that was published again.
+    pub republished: u64,
+    /// Arrivals of a number that had arrived before, for no good reason.
     pub duplicated: u64,
     /// Of `received`, those that came after a higher number.
     pub out_of_order: u64,
@@ -53,6 +91,8 @@ impl AddAssign for Counts {
     fn add_assign(&mut self, other: Self) {
         self.received = self.received.saturating_add(other.received);
         self.missing = self.missing.saturating_add(other.missing);
+        self.redelivered = self.redelivered.saturating_add(other.redelivered);
+        self.republished = self.republished.saturating_add(other.republished);
         self.duplicated = self.duplicated.saturating_add(other.duplicated);
         self.out_of_order = self.out_of_order.saturating_add(other.out_of_order);
         self.unjudged = self.unjudged.saturating_add(other.unjudged);
@@ -75,15 +115,15 @@ impl Tally {
     }
 
     /// Enters the arrival of `number` from the producer run `producer` and says what it was.
-    pub fn record(&mut self, producer: &str, number: u64) -> Verdict {
+    pub fn record(&mut self, producer: &str, number: u64, marks: Marks) -> Verdict {
         if let Some(stream) = self.streams.get_mut(producer) {
-            return stream.record(number, self.limits.ranges);
+            return stream.record(number, marks, self.limits.ranges);
         }
         if self.streams.len() >= self.limits.producers {
             self.beyond += 1;
             return Verdict::Unjudged;
         }
-        self.streams.entry(producer.into()).or_default().record(number, self.limits.ranges)
+        self.streams.entry(producer.into()).or_default().record(number, marks, self.limits.ranges)
     }
 
     /// The sums over all producer runs.
@@ -112,28 +152,69 @@ struct Stream {
     /// Nothing at or below it can be judged any more.
     floor: Option<u64>,
     missing_below_floor: u64,
+    /// Whose first arrival was marked as republished. As many ranges as of `seen` at most.
+    republished: RangeInclusiveSet<u64>,
+    /// Nothing at or below it is in `republished` any more, whether it was or not.
+    republished_floor: Option<u64>,
     counts: Counts,
 }
 
 impl Stream {
-    fn record(&mut self, number: u64, ranges: usize) -> Verdict {
-        if self.floor.is_some_and(|floor| number <= floor) {
-            self.counts.unjudged += 1;
-            return Verdict::Unjudged;
-        }
-        if self.seen.contains(&number) {
-            self.counts.duplicated += 1;
-            return Verdict::Duplicate;
-        }
+    fn record(&mut self, number: u64, marks: Marks, ranges: usize) -> Verdict {
+        let verdict = if self.floor.is_some_and(|floor| number <= floor) {
+            Verdict::Unjudged
+        } else if self.seen.contains(&number) {
+            self.judge_copy(number, marks)
+        } else {
+            self.enter(number, marks, ranges.max(1))
+        };
+        self.count(verdict);
+        verdict
+    }
+
+    fn enter(&mut self, number: u64, marks: Marks, ranges: usize) -> Verdict {
         let late = self.seen.last().is_some_and(|highest| number < *highest.end());
         self.seen.insert(number..=number);
-        self.counts.received += 1;
-        self.close_oldest_gaps(ranges.max(1));
-        if late {
-            self.counts.out_of_order += 1;
-            Verdict::OutOfOrder
+        self.close_oldest_gaps(ranges);
+        if marks.republished {
+            self.remember_republished(number, ranges);
+        }
+        if late { Verdict::OutOfOrder } else { Verdict::New }
+    }
+
+    fn judge_copy(&self, number: u64, marks: Marks) -> Verdict {
+        if marks.redelivered {
+            Verdict::Redelivered
+        } else if marks.republished || self.republished.contains(&number) {
+            Verdict::Republished
+        } else if self.republished_floor.is_some_and(|floor| number <= floor) {
+            Verdict::Unjudged
         } else {
-            Verdict::New
+            Verdict::Duplicate
+        }
+    }
+
+    fn remember_republished(&mut self, number: u64, ranges: usize) {
+        self.republished.insert(number..=number);
+        while self.republished.len() > ranges {
+            let Some(oldest) = self.republished.first().cloned() else { return };
+            self.republished_floor = self.republished_floor.max(Some(*oldest.end()));
+            self.republished.remove(oldest);
+        }
+    }
+
+    fn count(&mut self, verdict: Verdict) {
+        let counts = &mut self.counts;
+        match verdict {
+            Verdict::New => counts.received += 1,
+            Verdict::OutOfOrder => {
+                counts.received += 1;
+                counts.out_of_order += 1;
+            }
+            Verdict::Redelivered => counts.redelivered += 1,
+            Verdict::Republished => counts.republished += 1,
+            Verdict::Duplicate => counts.duplicated += 1,
+            Verdict::Unjudged => counts.unjudged += 1,
         }
     }
 
@@ -170,111 +251,4 @@ fn span(range: &RangeInclusive<u64>) -> u64 {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::collections::BTreeSet;
-
-    use proptest::prelude::*;
-
-    use super::*;
-
-    fn after(numbers: &[u64]) -> Counts {
-        let mut tally = Tally::new(LIMITS);
-        for number in numbers {
-            tally.record("producer201.7", *number);
-        }
-        tally.counts()
-    }
-
-    #[test]
-    fn a_stream_joined_in_the_middle_misses_nothing_before_it() {
-        assert_eq!(after(&[8, 9, 10]), Counts { received: 3, ..Counts::default() });
-    }
-
-    #[test]
-    fn gaps_repeats_and_latecomers_are_told_apart() {
-        let mut tally = Tally::new(LIMITS);
-        let verdicts = [1, 2, 5, 3, 5, 3, 9].map(|number| tally.record("p", number));
-        use Verdict::{Duplicate, New, OutOfOrder};
-        assert_eq!(verdicts, [New, New, New, OutOfOrder, Duplicate, Duplicate, New]);
-        assert_eq!(tally.counts(), Counts { received: 5, missing: 4, duplicated: 2, out_of_order: 1, unjudged: 0 });
-        assert_eq!(tally.gaps().collect::<Vec<_>>(), [("p", 4, Some(4..=4))]);
-    }
-
-    #[test]
-    fn a_number_below_the_first_seen_moves_the_start() {
-        assert_eq!(after(&[5, 3]), Counts { received: 2, missing: 1, out_of_order: 1, ..Counts::default() });
-    }
-
-    #[test]
-    fn producer_runs_do_not_mix() {
-        let mut tally = Tally::new(LIMITS);
-        for (producer, number) in [("a.1", 1), ("a.2", 9), ("a.1", 2), ("a.2", 10)] {
-            assert_eq!(tally.record(producer, number), Verdict::New);
-        }
-        assert_eq!(tally.counts(), Counts { received: 4, ..Counts::default() });
-    }
-
-    #[test]
-    fn the_ends_of_the_number_range_neither_panic_nor_wrap() {
-        assert_eq!(
-            after(&[u64::MAX, 0, u64::MAX, 0]),
-            Counts { received: 2, missing: u64::MAX - 1, duplicated: 2, out_of_order: 1, unjudged: 0 }
-        );
-    }
-
-    #[test]
-    fn what_the_limits_forget_is_counted_as_unjudged() {
-        let mut tally = Tally::new(Limits { producers: 1, ranges: 2 });
-        for number in [1, 3, 5] {
-            tally.record("p", number);
-        }
-        assert_eq!(tally.record("p", 2), Verdict::Unjudged, "its gap was closed when 5 opened a third range");
-        assert_eq!(tally.record("p", 1), Verdict::Unjudged);
-        assert_eq!(tally.record("p", 4), Verdict::OutOfOrder);
-        assert_eq!(tally.record("q", 1), Verdict::Unjudged, "one producer run is all it may remember");
-        assert_eq!(tally.counts(), Counts { received: 4, missing: 1, duplicated: 0, out_of_order: 1, unjudged: 3 });
-    }
-
-    fn model(numbers: &[u64]) -> Counts {
-        let mut counts = Counts::default();
-        let mut seen = BTreeSet::new();
-        for number in numbers {
-            if seen.contains(number) {
-                counts.duplicated += 1;
-                continue;
-            }
-            if seen.last().is_some_and(|highest| number < highest) {
-                counts.out_of_order += 1;
-            }
-            seen.insert(*number);
-            counts.received += 1;
-        }
-        if let (Some(first), Some(last)) = (seen.first(), seen.last()) {
-            counts.missing = (*first..=*last).filter(|number| !seen.contains(number)).count() as u64;
-        }
-        counts
-    }
-
-    proptest! {
-        #[test]
-        fn agrees_with_a_list_of_all_numbers(numbers in prop::collection::vec(0_u64..60, 0..200)) {
-            prop_assert_eq!(after(&numbers), model(&numbers));
-        }
-
-        #[test]
-        fn within_tight_limits_every_arrival_and_every_number_is_accounted_for(
-            numbers in prop::collection::vec(0_u64..60, 1..200),
-            ranges in 1_usize..4,
-        ) {
-            let mut tally = Tally::new(Limits { producers: 1, ranges });
-            let judged: Vec<u64> = numbers
-                .iter()
-                .copied()
-                .filter(|number| tally.record("p", *number) != Verdict::Unjudged)
-                .collect();
-            let counts = tally.counts();
-            prop_assert_eq!(Counts { unjudged: 0, ..counts }, model(&judged));
-            prop_assert_eq!(counts.received + counts.duplicated + counts.unjudged, numbers.len() as u64);
-        }
-    }
-}
+mod tests;

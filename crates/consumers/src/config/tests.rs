@@ -18,7 +18,7 @@ fn usage(typed: &str) -> String {
 fn the_readme_command_with_its_defaults() {
     let config = Config::new(args("101 103 2")).unwrap();
     assert_eq!((config.total(), config.who().as_str()), (6, "(consumer101 to consumer103)*2"));
-    assert_eq!(config.targets[0].url_of(2).as_str(), "ws://127.0.0.1:9000/?instance=2");
+    assert_eq!(config.targets[0].url_of(2, None, false).as_str(), "ws://127.0.0.1:9000/?instance=2");
     assert_eq!(config.idle_timeout, Some(Duration::from_secs(60)));
     assert!(config.development_key);
     assert_eq!(Config::new(args("7 7 --idle-timeout 0")).unwrap().idle_timeout, None);
@@ -32,7 +32,11 @@ fn numbers_that_make_no_sense_are_refused() {
     assert!(usage("1 2 0").contains("0 is not in"));
     assert!(usage("1 2 --connect-timeout 0").contains("more than 0"));
     assert!(usage("1 2 --close-timeout 9").contains("8 s at most"));
-    assert!(usage("1 2 --protocol v1").contains("later release; use raw"));
+    assert!(usage("1 2 --protocol v2").contains("raw, v1"));
+    assert!(usage("1 2 --window 0").contains("not in 1..=65535"));
+    assert!(usage("1 2 --window 65536").contains("not in 1..=65535"));
+    assert!(usage("1 2 --slow 0").contains("more than 0"));
+    assert!(usage("1 2 --stall --stall-share 0%").contains("more than 0 and up to 100"));
 }
 
 #[test]
@@ -42,14 +46,45 @@ fn urls_are_checked_before_anything_is_opened() {
         ("http://proxy", "not a WebSocket address"),
         ("127.0.0.1:9000", "give ws://HOST:PORT"),
         ("ws://me:secret@proxy", "leave them out"),
-        ("ws://proxy/?instance=3", "the instance is added"),
     ] {
         assert!(problem(&format!("1 2 --url {url}")).contains(expected), "{url}");
     }
     let v6 = Target::parse("ws://[::1]:9001/path?a=b").unwrap();
     assert_eq!((v6.host.as_str(), v6.port), ("::1", 9001));
-    assert_eq!(v6.url_of(1).as_str(), "ws://[::1]:9001/path?a=b&instance=1");
+    assert_eq!(v6.url_of(1, None, false).as_str(), "ws://[::1]:9001/path?a=b&instance=1");
     assert_eq!(Config::new(args("1 2 --url ws://a,ws://b --url ws://c")).unwrap().targets.len(), 3);
+}
+
+#[test]
+fn misbehaviour_is_laid_out_and_said() {
+    let typed =
+        "101 103 2 --protocol v1 --stall --stall-share 10% --no-ack --no-ack-share 20% --slow 250ms --slow-share 50%";
+    let config = Config::new(args(typed)).unwrap();
+    assert_eq!(
+        config.misbehaving(),
+        [
+            "On purpose, nothing read once welcome: 1 of 6 instances, consumer.consumer101.1 to consumer.consumer101.1",
+            "On purpose, no acks: 2 of 6 instances, consumer.consumer101.2 to consumer.consumer102.1",
+            "On purpose, 250ms for each message: 3 of 6 instances, consumer.consumer102.2 to consumer.consumer103.2",
+        ]
+    );
+    let everyone = Config::new(args("1 2 --protocol v1 --no-ack")).unwrap();
+    assert_eq!(everyone.behaviours.of(1, 2), Behaviour::NoAck);
+    assert_eq!(Config::new(args("1 2 --stall-share 10%")).unwrap().misbehaving(), [""; 0], "a share alone is no wish");
+    assert!(problem("1 2 --protocol v1 --no-ack --stall").contains("more than 100 % together"));
+    for option in ["--no-ack", "--slow 1"] {
+        assert!(problem(&format!("1 2 --protocol raw {option}")).contains("give --protocol v1"), "{option}");
+    }
+    assert_eq!(Config::new(args("1 2 --protocol raw --stall")).unwrap().behaviours.of(0, 2), Behaviour::Stall);
+}
+
+#[test]
+fn the_url_asks_for_what_was_wanted() {
+    let target = Target::parse("ws://proxy:9000").unwrap();
+    assert_eq!(target.url_of(2, Some(4), true).as_str(), "ws://proxy:9000/?instance=2&window=4&resume=true");
+    for name in ["instance", "window", "resume"] {
+        assert!(problem(&format!("1 2 --url ws://proxy/?{name}=1")).contains("are added to it"), "{name}");
+    }
 }
 
 #[test]

@@ -56,6 +56,43 @@ fn a_draining_proxy_names_the_window() {
     assert_eq!(close(4002, &reason(500, 3_000)), window);
     assert_eq!(close(4002, "draining"), Next::Backoff, "no window");
     assert_eq!(close(4004, &reason(500, 3_000)), Next::Backoff, "only a drain has a window");
+    assert_eq!(close(4002, &reason(0, 0)), Next::Backoff, "nobody comes back in the same moment as everyone");
+}
+
+#[test]
+fn a_bye_counts_whatever_the_end_looks_like() {
+    let window = (Duration::from_millis(500), Duration::from_millis(3_000));
+    let within = Next::Within(window.0, window.1);
+    for end in [
+        End::closed(4002, ""),
+        End::closed(4002, &reason(1, 2)),
+        End::of_close_frame(None),
+        End::without_close_frame(),
+        End::Dead("no pong in time"),
+    ] {
+        let end = end.after_bye(4002, window);
+        assert_eq!((after_end(&end), &end), (within, &End::Closed { code: 4002, window: Some(window) }));
+    }
+    let expired = End::closed(4001, "").after_bye(4001, window);
+    assert_eq!(after_end(&expired), within, "not only a drain says when");
+    let other = End::closed(4506, "").after_bye(4002, window);
+    assert_eq!(after_end(&other), Next::Stop, "the close code that came counts more");
+    assert_eq!(
+        after_end(&End::closed(4002, "").after_bye(4002, (Duration::ZERO, Duration::ZERO))),
+        Next::Backoff,
+        "the window is over"
+    );
+    assert_eq!(End::Left.after_bye(4002, window), End::Left);
+}
+
+#[test]
+fn a_server_that_speaks_something_else_is_not_asked_again_and_one_that_errs_is() {
+    let failure = Failure::Protocol { wanted: "rabbitmq-msg.v1" };
+    assert_eq!(after_failure(&failure), Next::Stop);
+    assert!(failure.to_string().contains("rabbitmq-msg.v1"));
+    let bad = End::Bad(BadFrame::BeforeWelcome);
+    assert_eq!(after_end(&bad), Next::Backoff);
+    assert!(!proves_recovery(&bad, 19 * S, CAP) && proves_recovery(&bad, CAP, CAP));
 }
 
 fn reason(min_ms: u64, max_ms: u64) -> String {

@@ -88,6 +88,24 @@ fn local_causes_and_stops_have_lines_of_their_own() {
 }
 
 #[test]
+fn what_the_server_tells_many_is_one_line() {
+    use protocol::v1::Event;
+    let now = Instant::now();
+    let mut status = connected(3, now);
+    for _ in 0..3 {
+        status.on_noted(&Note::Notice(Event::BrokerLost), now);
+    }
+    status.on_noted(&Note::refresh_failed("bad\nsignature", false), now);
+    status.on_noted(&Note::NotResumed, now);
+    let lines = texts(status.due(now + GATHER));
+    assert_eq!(lines.len(), 1);
+    let start = "Told 5 times by the server, 3 of 3 connected now: 3 × broker-lost, deliveries pause, 1 × ";
+    assert!(lines[0].starts_with(start), "{lines:?}");
+    assert!(lines[0].contains("1 × the mailbox was gone at the reconnect, there may be a gap"));
+    assert!(lines[0].contains("1 × token not refreshed, will try again: bad\\nsignature"), "{lines:?}");
+}
+
+#[test]
 fn a_server_that_invents_causes_fills_no_memory() {
     let now = Instant::now();
     let mut status = connected(100, now);

@@ -1,5 +1,6 @@
-//! The whole program but its `main`, against a WebSocket server that the test plays by hand.
-#![expect(clippy::unwrap_used, clippy::expect_used, reason = "helpers outside of the test functions")]
+//! The whole program but its `main`, against a WebSocket server that the test plays by hand. `v1.rs` has what is
+//! particular to v1; what is common to both dialects is tested in raw.
+#![expect(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "helpers outside of the test functions")]
 #![expect(clippy::result_large_err, reason = "the type is tungstenite's")]
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -18,6 +19,8 @@ use tokio_tungstenite::tungstenite::http::HeaderValue;
 use tokio_tungstenite::tungstenite::protocol::CloseFrame;
 use tokio_tungstenite::{WebSocketStream, accept_hdr_async};
 
+mod v1;
+
 type Socket = WebSocketStream<TcpStream>;
 
 /// Generous: it only turns a hang into a failure.
@@ -27,6 +30,7 @@ const LIMIT: Duration = Duration::from_secs(60);
 struct Upgrade {
     identity: Identity,
     uri: String,
+    offered: String,
 }
 
 struct Server {
@@ -36,13 +40,16 @@ struct Server {
 }
 
 impl Server {
-    /// Starts the program, one instance unless `typed` says more, with this server to connect to.
+    /// Starts the program, one instance in raw unless `typed` says more, with this server to connect to.
     async fn with_program(typed: &str) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("ws://{}", listener.local_addr().unwrap());
-        let defaults = ["--backoff-cap", "20ms", "--close-timeout", "2"];
         let mut words = vec!["consumers", "101", "101", "--url", &url];
-        words.extend(defaults.into_iter().filter(|_| !typed.contains("--backoff-cap")));
+        for (option, value) in [("--backoff-cap", "20ms"), ("--close-timeout", "2"), ("--protocol", "raw")] {
+            if !typed.contains(option) {
+                words.extend([option, value]);
+            }
+        }
         words.extend(typed.split_whitespace());
         let args: Args = service::cli::try_parse_from("CONSUMERS_LOOPBACK_TEST", words).unwrap();
         let config = Config::new(args).unwrap();
@@ -59,17 +66,25 @@ impl Server {
 
     /// Upgrades, and knows from a pong that the program has taken note.
     async fn answer(&self) -> (Socket, Upgrade) {
+        let (mut socket, upgrade) = self.upgrade("rabbitmq-msg.raw").await;
+        socket.send(Message::Ping(Default::default())).await.unwrap();
+        assert!(matches!(socket.next().await, Some(Ok(Message::Pong(_)))));
+        (socket, upgrade)
+    }
+
+    /// Upgrades, and selects this subprotocol.
+    async fn upgrade(&self, selected: &'static str) -> (Socket, Upgrade) {
         let mut upgrade = None;
         let stream = self.accept().await;
-        let mut socket = accept_hdr_async(stream, |request: &Request, mut response: Response| {
+        let socket = accept_hdr_async(stream, |request: &Request, mut response: Response| {
             upgrade = Some(upgrade_of(request));
-            response.headers_mut().insert("sec-websocket-protocol", HeaderValue::from_static("rabbitmq-msg.raw"));
+            if !selected.is_empty() {
+                response.headers_mut().insert("sec-websocket-protocol", HeaderValue::from_static(selected));
+            }
             Ok::<_, ErrorResponse>(response)
         })
         .await
         .unwrap();
-        socket.send(Message::Ping(Default::default())).await.unwrap();
-        assert!(matches!(socket.next().await, Some(Ok(Message::Pong(_)))));
         (socket, upgrade.unwrap())
     }
 
@@ -96,8 +111,13 @@ impl Server {
     }
 
     /// The program's end after a signal, while `socket` answers its goodbye.
-    async fn stop(mut self, mut socket: Socket) -> Totals {
+    async fn stop(mut self, socket: Socket) -> Totals {
         self.shutdown.begin();
+        self.end(socket).await
+    }
+
+    /// The program's end, while `socket` answers its goodbye.
+    async fn end(&mut self, mut socket: Socket) -> Totals {
         while let Some(Ok(_)) = socket.next().await {}
         drop(socket);
         self.ended().await
@@ -112,10 +132,10 @@ impl Server {
 
 fn upgrade_of(request: &Request) -> Upgrade {
     let text = |name: &str| request.headers().get(name).unwrap().to_str().unwrap().to_owned();
-    assert_eq!(text("sec-websocket-protocol"), "rabbitmq-msg.raw");
     let token = text("authorization").strip_prefix("Bearer ").unwrap().to_owned();
     let verifier = Verifier::hs256(&DEVELOPMENT_KEY.into(), None, None).unwrap();
-    Upgrade { identity: verifier.verify(&token).unwrap(), uri: request.uri().to_string() }
+    let offered = text("sec-websocket-protocol");
+    Upgrade { identity: verifier.verify(&token).unwrap(), uri: request.uri().to_string(), offered }
 }
 
 async fn close(mut socket: Socket, code: u16, reason: &str) {
@@ -132,7 +152,7 @@ async fn receives_and_says_goodbye() {
     let server = Server::with_program("").await;
     let (mut socket, upgrade) = server.answer().await;
     assert_eq!((upgrade.identity.consumer.as_str(), upgrade.identity.client.as_str()), ("consumer101", "consumer"));
-    assert_eq!(upgrade.uri, "/?instance=1");
+    assert_eq!((upgrade.uri.as_str(), upgrade.offered.as_str()), ("/?instance=1", "rabbitmq-msg.raw"));
     for number in [1, 2, 3] {
         say(&mut socket, number).await;
     }
@@ -167,7 +187,7 @@ async fn every_instance_connects_with_its_own_number() {
 }
 
 #[tokio::test]
-async fn a_refused_token_stops_the_instance() {
+async fn a30_a_refused_token_stops_the_instance() {
     for status in [401, 403, 400] {
         let mut server = Server::with_program("").await;
         server.refuse(status, None).await;
@@ -178,7 +198,7 @@ async fn a_refused_token_stops_the_instance() {
 }
 
 #[tokio::test]
-async fn retry_after_is_honoured_and_the_next_token_is_new() {
+async fn a30_retry_after_is_honoured_and_the_next_token_is_new() {
     for status in [503, 429] {
         let server = Server::with_program("").await;
         let refused = server.refuse(status, Some("2")).await;
@@ -250,7 +270,7 @@ async fn a_draining_server_is_left_alone_until_its_window_opens() {
 }
 
 #[tokio::test]
-async fn an_odd_answer_stops_nobody_for_ever() {
+async fn a30_an_odd_answer_stops_nobody_for_ever() {
     let server = Server::with_program("").await;
     server.refuse(502, None).await;
     drop(server.accept().await);
@@ -259,7 +279,30 @@ async fn an_odd_answer_stops_nobody_for_ever() {
 }
 
 #[tokio::test]
-async fn a_server_that_closes_at_once_is_not_hammered() {
+async fn a30_everyone_is_back_after_a_server_that_was_unavailable() {
+    let mut server = Server::with_program("20 --backoff-cap 200ms --connect-concurrency 20").await;
+    for attempt in 0..100 {
+        server.refuse([503, 429, 502][attempt % 3], None).await;
+    }
+    let mut sockets = Vec::new();
+    for _ in 0..20 {
+        sockets.push(server.answer().await);
+    }
+    let mut uris: Vec<_> = sockets.iter().map(|(_, upgrade)| upgrade.uri.clone()).collect();
+    uris.sort();
+    uris.dedup();
+    assert_eq!(uris.len(), 20, "somebody is not back");
+    server.shutdown.begin();
+    let mut farewells = JoinSet::new();
+    for (mut socket, _) in sockets {
+        farewells.spawn(async move { while let Some(Ok(_)) = socket.next().await {} });
+    }
+    let totals = server.ended().await;
+    assert_eq!((totals.stopped, totals.never_connected, totals.is_clean()), (0, 0, true));
+}
+
+#[tokio::test]
+async fn a30_a_server_that_closes_at_once_is_not_hammered() {
     let server = Server::with_program("--backoff-cap 400ms").await;
     let start = Instant::now();
     for _ in 0..30 {
