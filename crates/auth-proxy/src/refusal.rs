@@ -154,12 +154,12 @@ impl Refusal {
             Refusal::BearerAlone => (
                 BAD_REQUEST,
                 "bearer_alone",
-                "Offer rabbitmq-msg.raw beside the bearer. subprotocol: the token itself is never selected.",
+                "Offer rabbitmq-msg.v1 or rabbitmq-msg.raw beside the bearer. subprotocol: the token itself is never selected.",
             ),
             Refusal::Subprotocol => (
                 BAD_REQUEST,
                 "subprotocol",
-                "None of the offered subprotocols is supported; supported: rabbitmq-msg.raw.",
+                "None of the offered subprotocols is supported; supported: rabbitmq-msg.v1, rabbitmq-msg.raw.",
             ),
             Refusal::Token => (
                 status(401, "401 Unauthorized", "WWW-Authenticate: Bearer\r\n"),

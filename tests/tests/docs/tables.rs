@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use auth_proxy::end::End;
 use auth_proxy::refusal::Refusal;
 use clap::{Arg, ArgAction, Parser};
-use protocol::close::CloseCode;
+use protocol::close::{CloseCode, RetryWindow};
 use regex::Regex;
 
 use crate::repository::{at, read};
@@ -150,8 +150,11 @@ fn sent_today() -> Vec<CloseCode> {
         End::Gone(text()),
         End::Expired,
         End::Replaced,
-        End::Draining,
+        End::Draining(RetryWindow { min_ms: 0, max_ms: 0 }),
         End::DoesNotRead,
+        End::NoAck,
+        End::BrokerUnavailable,
+        End::ContractBroken(text()),
         End::NoPong,
         End::MailboxLost(text()),
         protocol(CloseCode::Protocol),
@@ -162,8 +165,9 @@ fn sent_today() -> Vec<CloseCode> {
     for end in &ends {
         // Whoever adds a way to end finds this list.
         match end {
-            End::Closed(_) | End::Gone(_) | End::Expired | End::Replaced | End::Draining => {}
-            End::DoesNotRead | End::NoPong | End::MailboxLost(_) | End::Protocol(..) => {}
+            End::Closed(_) | End::Gone(_) | End::Expired | End::Replaced | End::Draining(_) => {}
+            End::DoesNotRead | End::NoPong | End::NoAck | End::BrokerUnavailable => {}
+            End::ContractBroken(_) | End::MailboxLost(_) | End::Protocol(..) => {}
         }
     }
     ends.iter().filter_map(End::close_code).collect()

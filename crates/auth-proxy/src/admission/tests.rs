@@ -324,3 +324,43 @@ fn the_log_tells_the_cause_and_never_the_token() {
     let said = Request::to("/").admit().expect_err("refused").to_string();
     assert_eq!(said, "no token");
 }
+
+#[test]
+fn the_window_is_a_number_from_1_on() {
+    for (query, expected) in [
+        ("", None),
+        ("?window=1", Some(1)),
+        ("?instance=a&window=007", Some(7)),
+        ("?window=65535", Some(65_535)),
+        ("?window=65536", Some(65_535)),
+        ("?window=99999999999999999999999999", Some(65_535)),
+    ] {
+        assert_eq!(Request::authorized(&format!("/{query}")).admitted().window, expected, "{query}");
+    }
+    for wrong in ["0", "000", "", "-1", "+1", "1.0", "1e3", "x", "%31", "1&window=1"] {
+        let refused = Request::authorized(&format!("/?window={wrong}")).refused();
+        assert_eq!(refused, Refusal::Window, "{wrong}");
+    }
+}
+
+#[test]
+fn resume_is_true_or_false() {
+    for (query, expected) in [("", false), ("?resume=false", false), ("?resume=true", true)] {
+        assert_eq!(Request::authorized(&format!("/{query}")).admitted().resume, expected, "{query}");
+    }
+    for wrong in ["", "1", "TRUE", "true&resume=true"] {
+        assert_eq!(Request::authorized(&format!("/?resume={wrong}")).refused(), Refusal::Resume, "{wrong}");
+    }
+}
+
+#[test]
+fn of_our_subprotocols_the_one_that_the_client_names_first_is_selected() {
+    for (offered, selected) in [
+        ("rabbitmq-msg.v1", "rabbitmq-msg.v1"),
+        ("rabbitmq-msg.v1, rabbitmq-msg.raw", "rabbitmq-msg.v1"),
+        ("mqtt, rabbitmq-msg.raw, rabbitmq-msg.v1", "rabbitmq-msg.raw"),
+    ] {
+        let request = Request::authorized("/").with("Sec-WebSocket-Protocol", offered);
+        assert_eq!(request.admitted().subprotocol, Some(selected), "{offered}");
+    }
+}
