@@ -14,6 +14,7 @@ use tokio::task::{JoinError, JoinSet};
 use tokio::time::{Instant, sleep_until};
 
 use crate::config::Config;
+use crate::metrics::Upgrades;
 use crate::refusal::Refusal;
 use crate::upgrade::farewell;
 
@@ -96,13 +97,30 @@ impl HeadSlots {
     }
 }
 
+/// What the loop and others look at while it runs. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Lobby {
+    heads: HeadSlots,
+    upgrades: Upgrades,
+}
+
+impl Lobby {
+    /// With a place for each head of `limits`; who finds none is counted in `upgrades`.
+    pub fn new(limits: &Limits, upgrades: Upgrades) -> Self {
+        Lobby { heads: HeadSlots::new(limits.max_heads), upgrades }
+    }
+
+    /// Whether the next connection would find a place.
+    pub(crate) fn has_room(&self) -> bool {
+        self.heads.0.available_permits() > 0
+    }
+}
+
 /// What the loop did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Served {
     /// Connections that a handler got.
     pub accepted: u64,
-    /// Connections that were refused unread: too many heads, or draining.
-    pub turned_away: u64,
     /// Handlers that panicked; each is in the log.
     pub panicked: u64,
     /// Handlers and answers that were cut off at the drain deadline or at a forced shutdown.
@@ -115,12 +133,18 @@ pub struct Served {
 ///
 /// # Cancel safety
 /// Dropping the future closes the port and aborts every handler.
-pub async fn accept_loop<H, F>(listener: TcpListener, limits: Limits, shutdown: Shutdown, handler: H) -> Served
+pub async fn accept_loop<H, F>(
+    listener: TcpListener,
+    limits: Limits,
+    lobby: Lobby,
+    shutdown: Shutdown,
+    handler: H,
+) -> Served
 where
     H: Fn(Accepted) -> F,
     F: Future<Output = ()> + Send + 'static,
 {
-    let mut front = Front::new(limits);
+    let mut front = Front::new(limits, lobby);
     let mut begun = pin!(shutdown.begun());
     let mut forced = pin!(shutdown.forced());
     let mut drained_by = None;
@@ -165,7 +189,7 @@ enum Ending {
 
 struct Front {
     limits: Limits,
-    heads: HeadSlots,
+    lobby: Lobby,
     /// Answers that are being written to peers without a handler. As many as there may be heads.
     answers: Arc<Semaphore>,
     tasks: JoinSet<Ending>,
@@ -174,10 +198,10 @@ struct Front {
 }
 
 impl Front {
-    fn new(limits: Limits) -> Self {
+    fn new(limits: Limits, lobby: Lobby) -> Self {
         Front {
             limits,
-            heads: HeadSlots::new(limits.max_heads),
+            lobby,
             answers: Arc::new(Semaphore::new(limits.max_heads)),
             tasks: JoinSet::new(),
             shortage: Shortage::default(),
@@ -198,7 +222,7 @@ impl Front {
         if draining {
             return self.turn_away(stream, peer, Refusal::Draining);
         }
-        let Some(head_slot) = self.heads.try_take() else {
+        let Some(head_slot) = self.lobby.heads.try_take() else {
             return self.turn_away(stream, peer, Refusal::TooManyUpgrades);
         };
         self.served.accepted += 1;
@@ -211,7 +235,7 @@ impl Front {
 
     /// Answers without having read anything.
     fn turn_away(&mut self, mut stream: TcpStream, peer: SocketAddr, refusal: Refusal) {
-        self.served.turned_away += 1;
+        self.lobby.upgrades.refused(refusal);
         tracing::debug!(%peer, "turned away: {}", refusal.label());
         // The method is not known: a HEAD gets a body too, and the connection ends after it.
         let answer = refusal.answer_to(None);

@@ -67,8 +67,9 @@ impl Admin {
     }
 }
 
-/// Serves until it is dropped, which cuts off what is under way.
-pub(crate) async fn serve(listener: TcpListener, admin: Arc<Admin>) -> Infallible {
+/// Serves until it is dropped, which cuts off what is under way. Without a listener nobody asks.
+pub(crate) async fn serve(listener: Option<TcpListener>, admin: Arc<Admin>) -> Infallible {
+    let Some(listener) = listener else { return std::future::pending().await };
     let router = router(admin.clone());
     let mut connections = JoinSet::new();
     let mut samples = interval(SAMPLE_EVERY);

@@ -1,7 +1,8 @@
 //! From an accepted connection to a running session.
 
 use std::{
-    sync::{Arc, Mutex, PoisonError, atomic::Ordering},
+    net::SocketAddr,
+    sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
 
@@ -28,13 +29,14 @@ use crate::{
     accept::Accepted,
     admission::{Admission, switching_protocols},
     config::Config,
-    counts::Counts,
     expiry::Expiry,
     liveness::Periods,
+    metrics::{Meter, Metrics},
     outbox::Dialect,
     refusal::Refusal,
+    roster::Member,
     session::{Drain, Particulars, Session, Terms},
-    upgrade::{Admitted, Door},
+    upgrade::{Admitted, Door, Ended},
     wire::Wire,
 };
 
@@ -54,6 +56,7 @@ pub(crate) struct Gateway {
     door: Door,
     mailboxes: Mailboxes,
     terms: Arc<Terms>,
+    metrics: Arc<Metrics>,
     shutdown: Shutdown,
     window: u16,
     broker_timeout: Duration,
@@ -70,6 +73,7 @@ impl Gateway {
         config: &Config,
         drain_timeout: Duration,
         mailboxes: Mailboxes,
+        metrics: Arc<Metrics>,
         shutdown: &Shutdown,
     ) -> Arc<Self> {
         let drain = Drain {
@@ -94,12 +98,12 @@ impl Gateway {
             expiring_notice: config.expiring_notice,
             drain,
             verifier: Arc::clone(&config.verifier),
-            counts: Counts::default(),
         };
         Arc::new(Self {
             door: Door::new(config, shutdown.clone()),
             mailboxes,
             terms: Arc::new(terms),
+            metrics,
             shutdown: shutdown.clone(),
             window: config.window,
             broker_timeout: config.broker_timeout,
@@ -108,25 +112,32 @@ impl Gateway {
         })
     }
 
-    pub(crate) fn counts(&self) -> &Counts {
-        &self.terms.counts
+    /// Whether one more upgrade with a valid token would find a place.
+    pub(crate) fn has_room(&self) -> bool {
+        self.door.has_room()
+    }
+
+    /// What a session gets that asks for nothing else.
+    pub(crate) fn default_window(&self) -> u16 {
+        self.window
     }
 
     /// Serves one connection to its end.
     pub(crate) async fn serve(self: Arc<Self>, accepted: Accepted) {
         // The upgrade needs far more room than the session; its box is gone when the session starts.
-        let Some(session) = Box::pin(self.open(accepted)).await else {
-            self.terms.counts.refused.fetch_add(1, Ordering::Relaxed);
-            return;
+        let session = match Box::pin(self.open(accepted)).await {
+            Ok(session) => session,
+            Err(Ended::Refused(refusal)) => return self.metrics.upgrades.refused(refusal),
+            Err(Ended::Gone) => return self.metrics.upgrades.gone(),
         };
-        self.terms.counts.sessions.fetch_add(1, Ordering::Relaxed);
+        self.metrics.upgrades.accepted();
         drop(self);
         session.run().await;
     }
 
-    async fn open(&self, accepted: Accepted) -> Option<Session<Stream, Subscription>> {
+    async fn open(&self, accepted: Accepted) -> Result<Session<Stream, Subscription>, Ended> {
         let Accepted { mut stream, peer, head_slot } = accepted;
-        let Admitted { admission, mut leftover, slot } = self.door.admit(&mut stream, head_slot).await.ok()?;
+        let Admitted { admission, mut leftover, slot } = self.door.admit(&mut stream, head_slot).await?;
         let name = admission.name();
         let prepared = tokio::select! {
             subscribed = self.subscribe(&admission) => subscribed.map_err(Some),
@@ -137,21 +148,20 @@ impl Gateway {
             Ok(subscribed) => subscribed,
             Err(refusal) => {
                 debug!("No session for {name} from {peer}: {}", refusal.map_or("the client left", Refusal::label));
-                if let Some(refusal) = refusal {
-                    self.say_refused(refusal);
-                    self.door.turn_away(&mut stream, refusal).await;
-                }
-                return None;
+                let Some(refusal) = refusal else { return Err(Ended::Gone) };
+                self.say_refused(refusal);
+                self.door.turn_away(&mut stream, refusal).await;
+                return Err(Ended::Refused(refusal));
             }
         };
         // A client that is gone drops the subscription, which leaves.
         let answered = timeout(self.write_timeout, stream.write_all(&switching_protocols(&admission))).await;
         if !matches!(answered, Ok(Ok(()))) {
-            return None;
+            return Err(Ended::Gone);
         }
         drop(slot);
         let wire = Wire::new(stream, &leftover).await;
-        Some(self.session(wire, subscription, replaced, admission))
+        Ok(self.session(wire, subscription, replaced, admission, peer))
     }
 
     fn session(
@@ -160,6 +170,7 @@ impl Gateway {
         subscription: Subscription,
         replaced: CancellationToken,
         admission: Admission,
+        peer: SocketAddr,
     ) -> Session<Stream, Subscription> {
         let dialect = if admission.subprotocol == Some(V1) { Dialect::V1 } else { Dialect::Raw };
         let (name, window, found) = (admission.name(), self.window(&admission), subscription.found());
@@ -179,7 +190,8 @@ impl Gateway {
             resumed: found.existed,
         });
         let expiry = Expiry::of(&identity, self.terms.expiring_notice);
-        let particulars = Particulars { name, identity, expiry, replaced };
+        let meter = Meter::new(&self.metrics, Member { name: name.clone(), peer, dialect, window });
+        let particulars = Particulars { name, identity, expiry, replaced, meter };
         Session::new(wire, subscription, dialect, &welcome, self.terms.clone(), particulars)
     }
 

@@ -13,14 +13,15 @@
 //! - `expiry`: how long a token lets its session live.
 //! - `liveness`: is the peer there, and does it read? Pure.
 //! - `wire`: the WebSocket as the session uses it.
-//! - [`end`]: why a session stopped; [`counts`]: what the gateway has done.
+//! - [`end`]: why a session stopped.
+//! - [`metrics`]: what the gateway counts; `roster`: who is connected; [`summary`]: the last line of a run.
+//! - `admin`: the operator's port.
 
 pub mod accept;
 mod admin;
 pub mod admission;
 pub mod args;
 pub mod config;
-pub mod counts;
 pub mod end;
 mod expiry;
 mod gateway;
@@ -44,10 +45,12 @@ use tokio::net::TcpListener;
 use tracing::{info, warn};
 
 use crate::{
-    accept::{Limits, accept_loop},
+    accept::{Limits, Lobby, accept_loop},
+    admin::{Admin, Readiness},
     config::Config,
-    counts::Summary,
     gateway::Gateway,
+    metrics::Metrics,
+    summary::Summary,
 };
 
 /// Of the time for a drain, what is kept for closing the broker connections.
@@ -63,10 +66,19 @@ pub enum RunError {
     Listener(#[from] io::Error),
 }
 
-/// Runs the gateway on `listener` until `shutdown`, and returns what it did. A broker that is absent is waited for; until
-/// it is there, upgrades are answered 503.
-pub async fn run(config: Config, listener: TcpListener, shutdown: Shutdown) -> Result<Summary, RunError> {
-    let address = listener.local_addr()?;
+/// Where a gateway listens.
+#[derive(Debug)]
+pub struct Listeners {
+    /// For WebSockets.
+    pub clients: TcpListener,
+    /// For the operator, if at all.
+    pub admin: Option<TcpListener>,
+}
+
+/// Runs the gateway on `listeners` until `shutdown`, and returns what it did. A broker that is absent is waited for; until
+/// it is there, upgrades are answered 503. The operator's port answers to the end.
+pub async fn run(config: Config, listeners: Listeners, shutdown: Shutdown) -> Result<Summary, RunError> {
+    let address = listeners.clients.local_addr()?;
     config.warnings.iter().for_each(|warning| warn!("{warning}"));
     let options = Options {
         name: format!("auth-proxy {}", config.id),
@@ -79,16 +91,27 @@ pub async fn run(config: Config, listener: TcpListener, shutdown: Shutdown) -> R
     let for_broker = (config.drain_timeout / BROKER_CLOSE_SHARE).min(BROKER_CLOSE_MAX);
     let limits = Limits { drain_timeout: config.drain_timeout - for_broker, ..Limits::from(&config) };
     let mailboxes = Mailboxes::start(config.endpoints.clone(), &options);
-    let gateway = Gateway::new(&config, limits.drain_timeout, mailboxes.clone(), &shutdown);
+    let of_broker = mailboxes.clone();
+    let metrics = Metrics::new(Box::new(move || of_broker.vitals()));
+    let gateway = Gateway::new(&config, limits.drain_timeout, mailboxes.clone(), Arc::clone(&metrics), &shutdown);
+    let lobby = Lobby::new(&limits, metrics.upgrades.clone());
+    let readiness = Readiness::of(mailboxes.clone(), Arc::clone(&gateway), lobby.clone(), shutdown.clone());
+    let admin = Admin::new(config.id.clone(), Arc::clone(&metrics), readiness);
     info!("AuthProxy {}: serving WebSockets on {address}", config.id);
 
-    let served = accept_loop(listener, limits, shutdown.clone(), |accepted| Arc::clone(&gateway).serve(accepted)).await;
-
-    tokio::select! {
-        () = mailboxes.close(for_broker) => {}
-        () = shutdown.forced() => {}
-    }
-    let summary = gateway.counts().summary(&served);
+    let work = async {
+        let handler = |accepted| Arc::clone(&gateway).serve(accepted);
+        let served = accept_loop(listeners.clients, limits, lobby, shutdown.clone(), handler).await;
+        tokio::select! {
+            () = mailboxes.close(for_broker) => {}
+            () = shutdown.forced() => {}
+        }
+        Summary::new(&metrics.totals(), &served)
+    };
+    let summary = tokio::select! {
+        summary = work => summary,
+        never = admin::serve(listeners.admin, admin) => match never {},
+    };
     info!("{summary}");
     Ok(summary)
 }

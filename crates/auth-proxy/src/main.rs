@@ -1,12 +1,13 @@
 //! The gateway: checks a token on the WebSocket upgrade and forwards one mailbox.
 
 use std::io::Write;
+use std::net::SocketAddr;
 use std::process::ExitCode;
 
 use anyhow::Context as _;
-use auth_proxy::accept;
 use auth_proxy::args::{Args, ENV_PREFIX};
 use auth_proxy::config::Config;
+use auth_proxy::{Listeners, accept};
 use service::shutdown::Shutdown;
 use service::{cli, descriptors, program, telemetry};
 use tokio::net::TcpListener;
@@ -34,15 +35,25 @@ fn main() -> ExitCode {
 }
 
 async fn serve(config: Config, shutdown: Shutdown) -> anyhow::Result<()> {
-    let listener = accept::bind(config.listen)
-        .with_context(|| format!("cannot listen on {}; free the port or choose another --listen", config.listen))?;
-    say_where(&listener).context("cannot write to stdout")?;
-    auth_proxy::run(config, listener, shutdown).await?;
+    let clients = listener(config.listen, "--listen")?;
+    let admin = config.admin_listen.map(|address| listener(address, "--admin-listen")).transpose()?;
+    let listeners = Listeners { clients, admin };
+    say_where(&listeners).context("cannot write to stdout")?;
+    auth_proxy::run(config, listeners, shutdown).await?;
     Ok(())
 }
 
-fn say_where(listener: &TcpListener) -> std::io::Result<()> {
+fn listener(address: SocketAddr, option: &str) -> anyhow::Result<TcpListener> {
+    accept::bind(address)
+        .with_context(|| format!("cannot listen on {address}; free the port or choose another {option}"))
+}
+
+/// Whoever has read the line of the clients' port knows the other one.
+fn say_where(listeners: &Listeners) -> std::io::Result<()> {
     let mut stdout = std::io::stdout();
-    writeln!(stdout, "listening on {}", listener.local_addr()?)?;
+    if let Some(admin) = &listeners.admin {
+        writeln!(stdout, "admin on {}", admin.local_addr()?)?;
+    }
+    writeln!(stdout, "listening on {}", listeners.clients.local_addr()?)?;
     stdout.flush()
 }

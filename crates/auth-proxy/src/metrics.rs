@@ -273,7 +273,7 @@ pub fn first_page() -> Result<String, fmt::Error> {
         reconnects: 0,
         outages: std::time::Duration::ZERO,
     };
-    let vitals = Vitals { lanes: 0, open_tags: 0, lane_rebuilds: 0, links: vec![link("deliveries")] };
+    let vitals = Vitals { links: vec![link("deliveries")], ..Vitals::default() };
     Metrics::new(Box::new(move || vitals.clone())).prometheus_text()
 }
 

@@ -35,6 +35,8 @@ pub struct Outbox {
     sent: VecDeque<Sent>,
     /// The seq of the last message of which all frames are fed.
     last_sent: u64,
+    /// Of messages that are fed to their end: what was not asked for yet.
+    written: Written,
     /// When the client last acked or nacked something.
     answered_at: Option<Instant>,
 }
@@ -50,6 +52,7 @@ struct Sending {
     frames: Fragments,
     /// `None` for what is no message.
     message: Option<Sent>,
+    body_bytes: usize,
     /// The message is one of before an interruption: nothing is to be settled any more.
     is_void: bool,
 }
@@ -67,6 +70,15 @@ pub struct Sent {
     flushed: Option<Instant>,
 }
 
+/// Messages that are written out, and their bodies.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Written {
+    /// How many.
+    pub messages: usize,
+    /// Together, as RabbitMQ has them.
+    pub body_bytes: usize,
+}
+
 /// The client speaks of a message that it cannot have yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NotSent;
@@ -81,6 +93,7 @@ impl Outbox {
             sending: None,
             sent: VecDeque::new(),
             last_sent: 0,
+            written: Written::default(),
             answered_at: None,
         }
     }
@@ -142,23 +155,31 @@ impl Outbox {
 
     fn start_next(&mut self) -> Option<Sending> {
         if let Some(text) = self.said.pop_front() {
-            return Some(Sending { frames: Fragments::text(text), message: None, is_void: false });
+            return Some(Sending { frames: Fragments::text(text), message: None, body_bytes: 0, is_void: false });
         }
         let Waiting { delivery, arrived } = self.waiting.pop_front()?;
         let message = Sent { seq: self.last_sent + 1, tag: delivery.tag, arrived, flushed: None };
+        let body_bytes = delivery.body.len();
         let frames = match self.dialect {
             Dialect::Raw => Fragments::new(delivery.body),
             Dialect::V1 => Fragments::text(as_v1(message.seq, &delivery)),
         };
-        Some(Sending { frames, message: Some(message), is_void: false })
+        Some(Sending { frames, message: Some(message), body_bytes, is_void: false })
     }
 
     fn finished(&mut self) {
-        let Some(Sending { message: Some(message), is_void, .. }) = self.sending.take() else { return };
+        let Some(Sending { message: Some(message), body_bytes, is_void, .. }) = self.sending.take() else { return };
+        self.written.messages += 1;
+        self.written.body_bytes += body_bytes;
         self.last_sent = message.seq;
         if !is_void {
             self.sent.push_back(message);
         }
+    }
+
+    /// What was fed to its end since this was asked the last time. To be asked once all of it is with the kernel.
+    pub fn take_written(&mut self) -> Written {
+        std::mem::take(&mut self.written)
     }
 
     /// Everything fed so far is with the kernel: hands out what is settled by that.

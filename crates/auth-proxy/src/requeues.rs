@@ -55,6 +55,11 @@ impl Requeues {
         due
     }
 
+    /// How many wait.
+    pub(crate) fn len(&self) -> usize {
+        self.waiting.len()
+    }
+
     /// The broker has them back already.
     pub(crate) fn forget(&mut self) {
         self.waiting.clear();

@@ -8,7 +8,7 @@ mod deadlines;
 use std::{
     future::{Future, poll_fn},
     pin::pin,
-    sync::{Arc, atomic::Ordering},
+    sync::Arc,
     time::Duration,
 };
 
@@ -30,10 +30,10 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
 use crate::{
-    counts::Counts,
     end::End,
     expiry::Expiry,
     liveness::{Liveness, Periods},
+    metrics::{Meter, Rejection, Requeue},
     outbox::{Dialect, NotSent, Outbox, Sent},
     requeues::Requeues,
     wire::{UNFLUSHED_BYTES_MAX, Wire, WireEvent},
@@ -92,7 +92,6 @@ pub(crate) struct Terms {
     pub(crate) leave_timeout: Duration,
     pub(crate) drain: Drain,
     pub(crate) verifier: Arc<Verifier>,
-    pub(crate) counts: Counts,
 }
 
 /// What is particular to one session.
@@ -104,6 +103,8 @@ pub(crate) struct Particulars {
     pub(crate) expiry: Expiry,
     /// Cancelled when a newer connection of the same instance comes.
     pub(crate) replaced: CancellationToken,
+    /// What is counted of it.
+    pub(crate) meter: Meter,
 }
 
 /// A client and its mailbox.
@@ -163,6 +164,9 @@ where
     /// everything back.
     pub(crate) async fn run(mut self) -> End {
         let end = self.talk().await;
+        let unsettled = self.outbox.unsettled() + self.requeues.len();
+        self.particulars.meter.requeued(Requeue::SessionEnd, unsettled);
+        self.particulars.meter.ends(&end);
         let Self { mut wire, mailbox, terms, particulars, departure, .. } = self;
         log_end(&terms, &particulars.name, &end);
         // A broker that does not answer keeps nobody for ever: only the waiting stops, the leaving goes on.
@@ -195,6 +199,7 @@ where
             if self.wake_at() < timer.deadline() {
                 timer.as_mut().reset(self.wake_at());
             }
+            self.particulars.meter.holds(self.outbox.unsettled(), self.outbox.oldest());
             // A client that asks and does not read the answers is not listened to either.
             let listens = self.outbox.unsaid() < UNSAID_MAX;
             let event = tokio::select! {
@@ -248,6 +253,8 @@ where
             WireEvent::Flushed => {
                 let now = Instant::now();
                 self.liveness.flushed(now);
+                let written = self.outbox.take_written();
+                self.particulars.meter.delivered(written.messages, written.body_bytes);
                 let settled = self.outbox.flushed(now);
                 self.settle(settled, Outcome::Ack);
                 Ok(())
@@ -310,11 +317,15 @@ where
     }
 
     fn settle(&mut self, sent: impl IntoIterator<Item = Sent>, outcome: Outcome) {
-        let tags: Vec<Tag> = sent.into_iter().map(|sent| sent.tag).collect();
-        let settled = self.mailbox.settle(&tags, outcome) as u64;
-        let counts = &self.terms.counts;
-        let count = if outcome == Outcome::Ack { &counts.delivered } else { &counts.rejected };
-        count.fetch_add(settled, Ordering::Relaxed);
+        let sent: Vec<Sent> = sent.into_iter().collect();
+        let tags: Vec<Tag> = sent.iter().map(|sent| sent.tag).collect();
+        let settled = self.mailbox.settle(&tags, outcome);
+        let meter = &self.particulars.meter;
+        if outcome == Outcome::Ack {
+            meter.acked(sent.iter().map(|sent| sent.arrived), settled, Instant::now());
+        } else {
+            meter.rejected(Rejection::Client, settled);
+        }
     }
 
     fn on_incoming(&mut self, incoming: Incoming) -> Result<(), End> {
@@ -355,11 +366,12 @@ where
     fn on_delivery(&mut self, delivery: Delivery) {
         let bytes = delivery.body.len();
         let Terms { proxy_id: id, .. } = &*self.terms;
-        let name = &self.particulars.name;
+        let Particulars { name, meter, .. } = &self.particulars;
+        meter.arrived(&delivery);
         if bytes > self.terms.max_message_bytes {
-            self.terms.counts.rejected.fetch_add(1, Ordering::Relaxed);
             warn!("AuthProxy {id}: a message of {bytes} bytes for {name} is above the limit and rejected");
-            self.mailbox.settle(&[delivery.tag], Outcome::Reject);
+            let settled = self.mailbox.settle(&[delivery.tag], Outcome::Reject);
+            meter.rejected(Rejection::TooLarge, settled);
             return;
         }
         if self.terms.log_messages {

@@ -69,6 +69,11 @@ impl Door {
         }
     }
 
+    /// Whether the next upgrade with a valid token would find a place.
+    pub(crate) fn has_room(&self) -> bool {
+        self.upgrades.available_permits() > 0
+    }
+
     /// Reads the request head and checks it. Whoever is not admitted is answered here, in full.
     ///
     /// The slot of the head is given back as soon as the head is read; from then on the place among the upgrades counts,

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use auth_proxy::accept::{Accepted, Limits, accept_loop, bind};
+use auth_proxy::accept::{Accepted, Limits, Lobby, accept_loop, bind};
+use auth_proxy::metrics::Upgrades;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use service::shutdown::Shutdown;
 use tokio::net::TcpStream;
@@ -28,7 +29,8 @@ async fn connections_wait_for_descriptors_and_are_then_served() {
     let (sender, mut accepted) = mpsc::channel::<Accepted>(CLIENTS);
     let limits = Limits { max_heads: CLIENTS, close_timeout: LONG, drain_timeout: LONG };
     let mut served = JoinSet::new();
-    served.spawn(accept_loop(listener, limits, shutdown.clone(), move |accepted| {
+    let lobby = Lobby::new(&limits, Upgrades::default());
+    served.spawn(accept_loop(listener, limits, lobby, shutdown.clone(), move |accepted| {
         sender.try_send(accepted).expect("room");
         std::future::ready(())
     }));

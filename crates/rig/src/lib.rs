@@ -20,6 +20,7 @@
 //! - [`node`]: the RabbitMQ that tests share, or one to kill and restart.
 //! - [`vhost`]: a vhost per test: URLs, policy, exact counts, faults, publishing.
 //! - [`proxy`]: the proxy in this process.
+//! - [`admin`]: what its operator sees.
 //! - [`client`]: a WebSocket, frame by frame; [`tokens`] for it, good and odd.
 //! - [`http`]: requests by hand and their complete answers.
 //! - [`program`]: the built binaries, their lines, signals and exit codes.
@@ -34,6 +35,7 @@
     reason = "all of it is test code"
 )]
 
+pub mod admin;
 pub mod client;
 pub mod http;
 pub mod node;
@@ -44,6 +46,7 @@ pub mod tokens;
 pub mod vhost;
 pub mod wait;
 
+pub use admin::{Admin, Counts};
 pub use client::{Client, Dial, Received};
 pub use node::Node;
 pub use program::{Program, ProxyProcess};

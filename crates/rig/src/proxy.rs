@@ -3,15 +3,17 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use auth_proxy::RunError;
 use auth_proxy::accept;
 use auth_proxy::args::{Args, ENV_PREFIX};
 use auth_proxy::config::Config;
-use auth_proxy::counts::Summary;
+use auth_proxy::summary::Summary;
+use auth_proxy::{Listeners, RunError};
 use service::cli;
 use service::shutdown::Shutdown;
+use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 
+use crate::admin::Admin;
 use crate::tokens::SECRET;
 use crate::vhost::Vhost;
 use crate::wait::within;
@@ -22,6 +24,7 @@ const STOP: Duration = Duration::from_secs(60);
 /// `auth_proxy::run` in a task, on a free port. It is cut off when dropped.
 pub struct Proxy {
     address: SocketAddr,
+    admin: SocketAddr,
     shutdown: Shutdown,
     run: JoinSet<Result<Summary, RunError>>,
 }
@@ -44,20 +47,31 @@ impl Proxy {
         if !arguments.iter().any(|word| word.starts_with("--jwt-secret")) {
             words.extend_from_slice(&["--jwt-secret", SECRET]);
         }
+        if !arguments.contains(&"--admin-listen") {
+            words.extend_from_slice(&["--admin-listen", "127.0.0.1:0"]);
+        }
         words.extend_from_slice(arguments);
         let args: Args = cli::try_parse_from(ENV_PREFIX, words).unwrap_or_else(|e| panic!("{}", cli::usage_line(&e)));
         let config = Config::from_args(args).unwrap_or_else(|error| panic!("{error}"));
-        let listener = accept::bind(config.listen).expect("a free port");
-        let address = listener.local_addr().expect("a bound listener has an address");
+        let bind = |address| accept::bind(address).expect("a free port");
+        let listeners = Listeners { clients: bind(config.listen), admin: config.admin_listen.map(bind) };
+        let at = |listener: &TcpListener| listener.local_addr().expect("a bound listener has an address");
+        let (address, admin) =
+            (at(&listeners.clients), listeners.admin.as_ref().map(at).expect("it is among the words"));
         let shutdown = Shutdown::new();
         let mut run = JoinSet::new();
-        run.spawn(auth_proxy::run(config, listener, shutdown.clone()));
-        Proxy { address, shutdown, run }
+        run.spawn(auth_proxy::run(config, listeners, shutdown.clone()));
+        Proxy { address, admin, shutdown, run }
     }
 
     /// Where it listens.
     pub fn addr(&self) -> SocketAddr {
         self.address
+    }
+
+    /// Its operator's port.
+    pub fn admin(&self) -> Admin {
+        Admin::at(self.admin)
     }
 
     /// `ws://127.0.0.1:PORT`.

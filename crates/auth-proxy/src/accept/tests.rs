@@ -10,7 +10,8 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-use super::{Accepted, Limits, SEND_BUFFER_BYTES, Served, accept_loop, bind};
+use super::{Accepted, Limits, Lobby, SEND_BUFFER_BYTES, Served, accept_loop, bind};
+use crate::metrics::Upgrades;
 use crate::refusal::Refusal;
 
 /// Long enough for any machine; only a failing test waits for it.
@@ -22,6 +23,7 @@ const LIMITS: Limits = Limits { max_heads: 100, close_timeout: LONG, drain_timeo
 struct Running {
     address: SocketAddr,
     shutdown: Shutdown,
+    upgrades: Upgrades,
     served: JoinSet<Served>,
 }
 
@@ -35,8 +37,10 @@ impl Running {
         let address = listener.local_addr().expect("an address");
         let shutdown = Shutdown::new();
         let mut served = JoinSet::new();
-        served.spawn(accept_loop(listener, limits, shutdown.clone(), handler));
-        Running { address, shutdown, served }
+        let upgrades = Upgrades::default();
+        let lobby = Lobby::new(&limits, upgrades.clone());
+        served.spawn(accept_loop(listener, limits, lobby, shutdown.clone(), handler));
+        Running { address, shutdown, upgrades, served }
     }
 
     async fn connect(&self) -> TcpStream {
@@ -113,7 +117,8 @@ async fn too_many_heads_are_answered_and_the_others_go_on() {
     let _third = running.connect().await;
     next(&mut accepted).await;
     running.shutdown.begin();
-    assert_eq!(running.end().await, Served { accepted: 2, turned_away: 1, ..Served::default() });
+    assert_eq!(running.upgrades.refusals(Refusal::TooManyUpgrades), 1);
+    assert_eq!(running.end().await, Served { accepted: 2, ..Served::default() });
 }
 
 #[tokio::test]
@@ -130,7 +135,8 @@ async fn a_flood_beyond_the_answers_is_cut_off() {
     let third = running.connect().await;
     assert_eq!(read_to_end(third).await.unwrap(), Refusal::TooManyUpgrades.answer_to(None));
     running.shutdown.force();
-    assert_eq!(running.end().await, Served { accepted: 1, turned_away: 2, cut_off: 2, ..Served::default() });
+    assert_eq!(running.upgrades.refusals(Refusal::TooManyUpgrades), 2);
+    assert_eq!(running.end().await, Served { accepted: 1, cut_off: 2, ..Served::default() });
 }
 
 #[tokio::test]
@@ -172,7 +178,8 @@ async fn while_draining_new_connections_are_answered_until_the_last_handler_is_d
         assert_eq!(read_to_end(running.connect().await).await.unwrap(), Refusal::Draining.answer_to(None));
     }
     session.write_all(b"q").await.unwrap();
-    assert_eq!(running.end().await, Served { accepted: 1, turned_away: 3, ..Served::default() });
+    assert_eq!(running.upgrades.refusals(Refusal::Draining), 3);
+    assert_eq!(running.end().await, Served { accepted: 1, ..Served::default() });
 }
 
 #[tokio::test]

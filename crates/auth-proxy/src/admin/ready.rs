@@ -1,15 +1,20 @@
 //! May new clients come? Whoever distributes them asks this; what is served already is not touched by the answer.
 
-use std::fmt;
+use std::{fmt, sync::Arc};
+
+use broker::mailboxes::Mailboxes;
+use service::shutdown::Shutdown;
+
+use crate::{accept::Lobby, gateway::Gateway};
 
 /// What is looked at.
 pub(crate) struct Readiness {
-    checks: Box<dyn Fn() -> State + Send + Sync>,
+    checks: Box<dyn Fn() -> Standing + Send + Sync>,
 }
 
 /// How things stand.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct State {
+pub(crate) struct Standing {
     pub(crate) draining: bool,
     /// The connections to the broker that are not there.
     pub(crate) links_down: Vec<&'static str>,
@@ -30,7 +35,18 @@ pub(crate) enum Reason {
 }
 
 impl Readiness {
-    pub(crate) fn new(checks: impl Fn() -> State + Send + Sync + 'static) -> Self {
+    /// Of a running gateway.
+    pub(crate) fn of(mailboxes: Mailboxes, gateway: Arc<Gateway>, lobby: Lobby, shutdown: Shutdown) -> Self {
+        Self::new(move || Standing {
+            draining: shutdown.is_begun(),
+            links_down: mailboxes.vitals().links.iter().filter(|link| !link.up).map(|link| link.purpose).collect(),
+            has_head: lobby.has_room(),
+            has_upgrade: gateway.has_room(),
+            has_lane: mailboxes.has_room(gateway.default_window()),
+        })
+    }
+
+    pub(crate) fn new(checks: impl Fn() -> Standing + Send + Sync + 'static) -> Self {
         Self { checks: Box::new(checks) }
     }
 
@@ -40,7 +56,7 @@ impl Readiness {
     }
 }
 
-impl State {
+impl Standing {
     fn reasons(&self) -> Vec<Reason> {
         let Self { draining, links_down, has_head, has_upgrade, has_lane } = self;
         let links = links_down.iter().map(|purpose| Reason::NoConnection(purpose));
@@ -67,13 +83,13 @@ impl fmt::Display for Reason {
 mod tests {
     use super::*;
 
-    const GOOD: State =
-        State { draining: false, links_down: Vec::new(), has_head: true, has_upgrade: true, has_lane: true };
+    const GOOD: Standing =
+        Standing { draining: false, links_down: Vec::new(), has_head: true, has_upgrade: true, has_lane: true };
 
     #[test]
     fn each_condition_has_a_line_of_its_own() {
         assert!(Readiness::new(|| GOOD).reasons().is_empty());
-        let bad = State { draining: true, links_down: vec!["deliveries", "declarations"], ..State::default() };
+        let bad = Standing { draining: true, links_down: vec!["deliveries", "declarations"], ..Standing::default() };
         let lines: Vec<_> = Readiness::new(move || bad.clone()).reasons().iter().map(Reason::to_string).collect();
         let expected = [
             "draining: this proxy is shutting down",
@@ -88,7 +104,7 @@ mod tests {
 
     #[test]
     fn one_full_limit_is_enough() {
-        let full = State { has_upgrade: false, ..GOOD };
+        let full = Standing { has_upgrade: false, ..GOOD };
         assert_eq!(Readiness::new(move || full.clone()).reasons(), [Reason::UpgradesFull]);
     }
 }

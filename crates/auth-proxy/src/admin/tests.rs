@@ -6,7 +6,7 @@ use tokio::{
 };
 use tower::ServiceExt;
 
-use super::{ready::State as Standing, *};
+use super::{ready::Standing, *};
 use crate::{
     metrics::{Meter, tests as of_metrics},
     outbox::Dialect,
@@ -111,7 +111,7 @@ async fn serving() -> (std::net::SocketAddr, JoinSet<Infallible>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let mut server = JoinSet::new();
-    server.spawn(serve(listener, admin(ready())));
+    server.spawn(serve(Some(listener), admin(ready())));
     (address, server)
 }
 

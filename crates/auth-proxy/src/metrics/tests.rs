@@ -21,6 +21,7 @@ pub(crate) fn metrics() -> Arc<Metrics> {
             link("deliveries", true, Duration::from_millis(1_500)),
             link("declarations", false, Duration::from_secs(2)),
         ],
+        ..Vitals::default()
     }))
 }
 

@@ -15,7 +15,7 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use super::{Mailbox, Session};
-use crate::{end::End, liveness::Due};
+use crate::{end::End, liveness::Due, metrics::Requeue};
 
 /// RabbitMQ up to 4.2 closes a channel on which a delivery has waited for its ack for 30 min, and with it the lane of 127
 /// others. A client that comes near, since it reads so slowly or answers all but one, has to go.
@@ -141,7 +141,8 @@ where
             return Err(if self.outbox.silent_since().is_some() { End::NoAck } else { End::DoesNotRead });
         }
         let requeued = self.requeues.due(now);
-        self.mailbox.settle(&requeued, Outcome::Requeue);
+        let settled = self.mailbox.settle(&requeued, Outcome::Requeue);
+        self.particulars.meter.requeued(Requeue::Client, settled);
         if self.particulars.expiry.warns.is_some_and(|at| at <= now) {
             self.particulars.expiry.warns = None;
             let r#in = self.particulars.expiry.seconds_left();

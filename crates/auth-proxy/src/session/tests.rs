@@ -15,6 +15,7 @@ use tokio::{
 use tokio_tungstenite::{WebSocketStream, tungstenite::protocol::Role};
 
 use super::*;
+use crate::metrics::tests::{member, metrics};
 
 /// What the session did with its mailbox, in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -100,7 +101,6 @@ async fn prepared(
         leave_timeout: 30 * S,
         drain: Drain { begun: drain.clone(), pace: 5 * S, timeout: 7 * S, spread: 10 * S },
         verifier: Arc::new(Verifier::hs256(&SECRET.into(), None, None).unwrap()),
-        counts: Counts::default(),
     };
     let identity = Identity { client: "consumer".into(), consumer: "a".into(), expires_at: expires_at(lifetime) };
     let particulars = Particulars {
@@ -108,6 +108,7 @@ async fn prepared(
         expiry: Expiry::new(lifetime, terms.expiring_notice),
         identity,
         replaced: replaced.clone(),
+        meter: Meter::new(&metrics(), member("consumer.a.1", dialect)),
     };
     let mailbox = TestMailbox { incoming: receiver, did: Arc::clone(&did) };
     let wire = Wire::new(server, &[]).await;
