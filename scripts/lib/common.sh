@@ -32,6 +32,13 @@ find_compiler() {
     die "a C compiler (cc) or make is missing: install gcc or clang, and make, and try again"
 }
 
+# libFuzzer is C++; nothing else here is.
+find_cxx_compiler() {
+    have c++ && return
+    if have apt-get && can_be_root; then apt_install g++ && return; fi
+    die "a C++ compiler (c++) is missing: install g++ or clang and try again"
+}
+
 # Where cargo puts what it builds, whatever the user's configuration says.
 target_directory() {
     cargo metadata --format-version 1 --no-deps --locked | sed -n 's/.*"target_directory":"\([^"]*\)".*/\1/p'
