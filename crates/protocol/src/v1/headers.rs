@@ -21,7 +21,7 @@ pub fn float(value: f64) -> Value {
     serde_json::Number::from_f64(value).map_or_else(|| value.to_string().into(), Value::Number)
 }
 
-/// A string if the bytes are UTF-8, else as [`bytes`].
+/// A string if the bytes are UTF-8, else as [`bytes()`].
 pub fn text(value: &[u8]) -> Value {
     std::str::from_utf8(value).map_or_else(|_| bytes(value), Value::from)
 }
