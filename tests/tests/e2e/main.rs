@@ -18,6 +18,7 @@ mod giving_up;
 mod identities;
 mod odd_names;
 mod refusals;
+mod republish;
 mod returning;
 mod sharing;
 mod stopping;

@@ -42,7 +42,7 @@ async fn ended(program: &mut Program, deadline: Duration) -> (i32, String) {
 }
 
 /// The numbers of the last line of `producers`: sent, confirmed, nacked, returned, unconfirmed, republished.
-fn numbers(last: &str) -> [u64; 6] {
+pub(crate) fn numbers(last: &str) -> [u64; 6] {
     let totals = last.split("Totals: ").nth(1).unwrap_or_else(|| panic!("no totals in {last:?}"));
     let mut words =
         totals.split(", ").map(|item| item.split_once(' ').unwrap_or_else(|| panic!("{item:?} in {last:?}")));
@@ -153,7 +153,7 @@ async fn consumers_say_goodbye_and_what_has_arrived_and_exit_with_0() {
         wait_until(PATIENCE, empty, left, |left| *left == 0).await;
         let (code, last) = stop(&mut consumers, signal).await;
         // Two producers, fifty messages, four instances.
-        let totals = "Totals: received 400, missing 0, duplicated 0, out of order 0";
+        let totals = "Totals: received 400, missing 0, duplicated 0, out of order 0, redelivered 0, republished 0";
         assert!(code == 0 && last.ends_with(totals), "{code}: {last}");
         let gone = "no subscription is left";
         wait_until(PATIENCE, gone, async || vhost.consumers().await, Vec::is_empty).await;
@@ -166,7 +166,7 @@ async fn consumers_end_in_time_when_the_proxy_does_not_answer_their_goodbye() {
     relay.set_both(Mode::Stall);
     let (code, last) = stop(&mut consumers, Signal::SIGTERM).await;
     assert!(
-        code == 0 && last.ends_with("Totals: received 0, missing 0, duplicated 0, out of order 0"),
+        code == 0 && last.ends_with("Totals: received 0, missing 0, duplicated 0, out of order 0, redelivered 0, republished 0"),
         "{code}: {last}"
     );
 }
@@ -192,7 +192,7 @@ async fn consumers_that_were_never_connected_exit_with_1() {
     consumers.wait_for_line("refused", PATIENCE).await;
     let (code, last) = stop(&mut consumers, Signal::SIGTERM).await;
     assert!(
-        code == 1 && last.ends_with("Totals: received 0, missing 0, duplicated 0, out of order 0"),
+        code == 1 && last.ends_with("Totals: received 0, missing 0, duplicated 0, out of order 0, redelivered 0, republished 0"),
         "{code}: {last}"
     );
 }

@@ -10,6 +10,7 @@ use service::cli;
 use service::shutdown::Shutdown;
 
 use crate::queue;
+use crate::republish::{Copy, contents};
 
 /// Consumers 1 to 100; every twentieth of them has no mailbox.
 const CONSUMERS: u64 = 100;
@@ -75,6 +76,7 @@ async fn exactly_those_without_a_mailbox_are_returned(options: &str) {
     assert!(waiting(&vhost, present()).await.iter().all(|ready| *ready == PER_CONSUMER));
 }
 
+/// Report A04 a, as the next one.
 #[tokio::test(flavor = "multi_thread")]
 async fn of_ten_thousand_transient_messages_exactly_those_without_a_mailbox_are_returned() {
     exactly_those_without_a_mailbox_are_returned("--window 500").await;
@@ -115,6 +117,7 @@ async fn confirms_returns_and_nacks_of_ten_thousand_persistent_messages_are_told
     each_message_ends_as_the_right_one("--window 500 --persistent").await;
 }
 
+/// Report A04 b.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_full_mailbox_refuses_exactly_what_it_has_no_room_for() {
     let vhost = Vhost::new(&Node::shared().await).await;
@@ -123,6 +126,18 @@ async fn a_full_mailbox_refuses_exactly_what_it_has_no_room_for() {
     let ended = produce(&vhost, "201 201 101 101 --interval 0 --count 5000").await;
     assert_eq!(ended.to_string(), totals(7, 4993, 0));
     assert_eq!(waiting(&vhost, ["consumer101".to_owned()].into_iter()).await, [7]);
+}
+
+/// Report A04 c: with that overflow the broker confirms what it drops, so the producers cannot know; the newest stay.
+#[tokio::test(flavor = "multi_thread")]
+async fn a04_a_mailbox_that_drops_its_head_confirms_everything_and_keeps_the_newest() {
+    let vhost = Vhost::new(&Node::shared().await).await;
+    vhost.set_policy(json!({"max-length": 10, "overflow": "drop-head"})).await;
+    mailbox(&vhost, "consumer101").await;
+    let ended = produce(&vhost, "201 201 101 101 --interval 0 --count 100").await;
+    assert_eq!(ended.to_string(), totals(100, 0, 0));
+    let left: Vec<_> = contents(&vhost, "consumer101").await.iter().map(Copy::number).collect();
+    assert_eq!(left, (91..=100).collect::<Vec<_>>());
 }
 
 /// One full instance is enough for a nack, and the others have the message all the same.

@@ -8,7 +8,9 @@
 //! says neither which one it meant nor what became of the others. So after a refusal all that was on its way is
 //! [suspect](Publish::suspect), and a suspect is published only when nothing else is on its way. The culprit is refused
 //! alone, twice, since a channel can be closed for other reasons too; the others are decided. That costs a round trip for
-//! each of the window, and two channels for each message that is refused.
+//! each of the window, and two channels for each message that is refused. Whatever is as large as the culprit is suspect
+//! from then on, until such a one is taken after all: a whole window is at stake only once. (And with it the connection:
+//! lapin sends the frames that it has queued for the channel after the close, and the broker answers with 504.)
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -74,25 +76,32 @@ pub(super) enum Loss {
 pub(super) struct Undecided {
     on_channel: Outcomes,
     waiting: VecDeque<Publish>,
-    /// What is on its way is one suspect.
-    alone: bool,
+    /// What is on its way is one suspect, with a body of so many bytes.
+    alone: Option<usize>,
+    /// The size of the last body that was refused, if no other one of that size was taken since.
+    refused_bytes: Option<usize>,
     ended: Tally,
 }
 
 impl Undecided {
     /// Takes a message; it is published by a later [`next`](Self::next).
     pub(super) fn accept(&mut self, message: Message, now: Instant) {
-        self.waiting.push_back(Publish::new(Arc::new(message), now));
+        let suspect = self.refused_bytes.is_some_and(|refused| message.body.len() >= refused);
+        self.waiting.push_back(Publish { suspect, ..Publish::new(Arc::new(message), now) });
     }
 
     /// What is to be published now, if anything, with `in_flight` publishes on their way, given-up ones included.
     pub(super) fn next(&mut self, in_flight: usize) -> Option<Order> {
-        self.alone &= in_flight > 0;
-        if self.alone || (in_flight > 0 && self.waiting.front()?.suspect) {
+        if in_flight == 0
+            && let Some(taken) = self.alone.take()
+        {
+            self.refused_bytes = self.refused_bytes.filter(|refused| taken < *refused);
+        }
+        if self.alone.is_some() || (in_flight > 0 && self.waiting.front()?.suspect) {
             return None;
         }
         let mut publish = self.waiting.pop_front()?;
-        self.alone = publish.suspect;
+        self.alone = publish.suspect.then_some(publish.message.body.len());
         let republished = publish.published;
         self.ended.republished += u64::from(republished > 0);
         publish.published = republished.saturating_add(1);
@@ -126,7 +135,7 @@ impl Undecided {
     pub(super) fn lost(&mut self, loss: Loss) -> Option<Arc<Message>> {
         let (answered, mut unanswered) = self.on_channel.lost();
         self.ended += answered;
-        self.alone = false;
+        self.alone = None;
         if loss != Loss::Connection {
             unanswered.iter_mut().for_each(|publish| publish.suspect = true);
         }
@@ -141,7 +150,9 @@ impl Undecided {
         self.ended.nacked += u64::from(found);
         unanswered.append(&mut self.waiting);
         self.waiting = unanswered;
-        culprit.map(|publish| publish.message)
+        let culprit = culprit?.message;
+        self.refused_bytes = Some(culprit.body.len());
+        Some(culprit)
     }
 
     /// Nobody waits any longer: what the broker has not answered ends as unconfirmed.
@@ -158,7 +169,7 @@ impl Undecided {
 
     /// Whether a message that is accepted now would be published at once, behind nothing older.
     pub(super) fn is_open(&self) -> bool {
-        self.waiting.is_empty() && !self.alone
+        self.waiting.is_empty() && self.alone.is_none()
     }
 
     /// When the oldest was accepted.

@@ -6,10 +6,14 @@ use protocol::names::RoutingKey;
 use super::*;
 
 fn message(n: usize) -> Message {
+    sized(n, 0)
+}
+
+fn sized(n: usize, bytes: usize) -> Message {
     Message {
         id: n.to_string(),
         routing_key: RoutingKey::new("consumer101").unwrap(),
-        body: Vec::new(),
+        body: vec![b'x'; bytes],
         sent_at_micros: 0,
         persistent: false,
     }
@@ -76,6 +80,34 @@ fn a_message_that_is_refused_alone_twice_ends_and_the_others_go_on() {
     }
     assert_eq!((refused, rounds), (vec![2, 3], 6));
     assert_eq!(undecided.settle(), Tally { nacked: 2, republished: 6, ..Tally::default() });
+}
+
+#[test]
+fn what_is_as_large_as_a_refused_message_goes_alone_until_one_is_taken() {
+    let mut undecided = Undecided::default();
+    undecided.accept(sized(0, 100), Instant::now());
+    for times in 0..2 {
+        assert_eq!(all(&mut undecided), [(0, times)]);
+        assert_eq!(undecided.lost(Loss::Message).is_some(), times == 1);
+    }
+    for (n, bytes) in [(1, 99), (2, 99), (3, 100), (4, 101), (5, 99)] {
+        undecided.accept(sized(n, bytes), Instant::now());
+    }
+    let answer = |undecided: &mut Undecided, number| {
+        undecided.completed(number, acked());
+        let _ = undecided.settle();
+    };
+    assert_eq!(all(&mut undecided), [(1, 0), (2, 0)]);
+    (2..4).for_each(|number| answer(&mut undecided, number));
+    assert_eq!(all(&mut undecided), [(3, 0)]);
+    answer(&mut undecided, 4);
+    // One of that size was taken; those that were accepted before stay suspect.
+    assert_eq!(all(&mut undecided), [(4, 0)]);
+    answer(&mut undecided, 5);
+    for n in [6, 7] {
+        undecided.accept(sized(n, 100), Instant::now());
+    }
+    assert_eq!(all(&mut undecided), [(5, 0), (6, 0), (7, 0)]);
 }
 
 /// Without its exchange every message is refused, and none is to blame.
