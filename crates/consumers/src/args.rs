@@ -73,7 +73,7 @@ pub struct Args {
     pub token_ttl: Duration,
     /// What is spoken. v1: JSON with acks from end to end, nothing is lost with a connection; raw: a frame is a message
     /// body, and what the kernel held when a connection broke is lost
-    #[arg(long, value_enum, value_name = "PROTOCOL", default_value_t = Protocol::Raw)]
+    #[arg(long, value_enum, value_name = "PROTOCOL", default_value_t = Protocol::V1)]
     pub protocol: Protocol,
     /// Ask for a window of so many messages sent and not acked; the proxy's own is the upper limit [default: the
     /// proxy's]

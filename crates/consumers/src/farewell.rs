@@ -19,27 +19,37 @@ where
     bounded(world, async { while let Some(Ok(_)) = socket.next().await {} }).await;
 }
 
-/// Our goodbye; what still comes is read and dropped until the server has closed.
-pub(crate) async fn say_goodbye<S>(world: &World, socket: &mut WebSocketStream<S>, code: CloseCode)
+/// We end it, with this code; what still comes is read and dropped until the server has closed.
+pub(crate) async fn turn_away<S>(world: &World, socket: &mut WebSocketStream<S>, code: CloseCode)
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
-    bounded(world, async {
-        if socket.send(goodbye(code)).await.is_ok() {
-            while let Some(Ok(_)) = socket.next().await {}
-        }
-    })
-    .await;
+    bounded(world, say_goodbye(socket, code)).await;
 }
 
-/// A last word before it; says whether it is out.
-pub(crate) async fn send<S>(world: &World, socket: &mut WebSocketStream<S>, text: String) -> bool
+/// We leave, after a last word; says whether that is out. All of it has the time of one goodbye.
+pub(crate) async fn leave<S>(world: &World, socket: &mut WebSocketStream<S>, last_word: Option<String>) -> bool
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
     let mut sent = false;
-    bounded(world, async { sent = socket.send(Message::Text(text.into())).await.is_ok() }).await;
+    bounded(world, async {
+        if let Some(text) = last_word {
+            sent = socket.send(Message::Text(text.into())).await.is_ok();
+        }
+        say_goodbye(socket, CloseCode::Normal).await;
+    })
+    .await;
     sent
+}
+
+async fn say_goodbye<S>(socket: &mut WebSocketStream<S>, code: CloseCode)
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    if socket.send(goodbye(code)).await.is_ok() {
+        while let Some(Ok(_)) = socket.next().await {}
+    }
 }
 
 /// A close frame of ours.

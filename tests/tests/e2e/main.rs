@@ -10,6 +10,7 @@
 
 mod bodies;
 mod cold_start;
+mod consumers_v1;
 mod contract;
 mod crowd;
 mod expiry;

@@ -19,6 +19,7 @@ fn the_readme_command_with_its_defaults() {
     let config = Config::new(args("101 103 2")).unwrap();
     assert_eq!((config.total(), config.who().as_str()), (6, "(consumer101 to consumer103)*2"));
     assert_eq!(config.targets[0].url_of(2, None, false).as_str(), "ws://127.0.0.1:9000/?instance=2");
+    assert_eq!(config.protocol, Protocol::V1);
     assert_eq!(config.idle_timeout, Some(Duration::from_secs(60)));
     assert!(config.development_key);
     assert_eq!(Config::new(args("7 7 --idle-timeout 0")).unwrap().idle_timeout, None);
@@ -57,8 +58,7 @@ fn urls_are_checked_before_anything_is_opened() {
 
 #[test]
 fn misbehaviour_is_laid_out_and_said() {
-    let typed =
-        "101 103 2 --protocol v1 --stall --stall-share 10% --no-ack --no-ack-share 20% --slow 250ms --slow-share 50%";
+    let typed = "101 103 2 --stall --stall-share 10% --no-ack --no-ack-share 20% --slow 250ms --slow-share 50%";
     let config = Config::new(args(typed)).unwrap();
     assert_eq!(
         config.misbehaving(),
@@ -68,12 +68,12 @@ fn misbehaviour_is_laid_out_and_said() {
             "On purpose, 250ms for each message: 3 of 6 instances, consumer.consumer102.2 to consumer.consumer103.2",
         ]
     );
-    let everyone = Config::new(args("1 2 --protocol v1 --no-ack")).unwrap();
+    let everyone = Config::new(args("1 2 --no-ack")).unwrap();
     assert_eq!(everyone.behaviours.of(1, 2), Behaviour::NoAck);
     assert_eq!(Config::new(args("1 2 --stall-share 10%")).unwrap().misbehaving(), [""; 0], "a share alone is no wish");
-    assert!(problem("1 2 --protocol v1 --no-ack --stall").contains("more than 100 % together"));
+    assert!(problem("1 2 --no-ack --stall").contains("more than 100 % together"));
     for option in ["--no-ack", "--slow 1"] {
-        assert!(problem(&format!("1 2 --protocol raw {option}")).contains("give --protocol v1"), "{option}");
+        assert!(problem(&format!("1 2 --protocol raw {option}")).contains("give"), "{option}");
     }
     assert_eq!(Config::new(args("1 2 --protocol raw --stall")).unwrap().behaviours.of(0, 2), Behaviour::Stall);
 }

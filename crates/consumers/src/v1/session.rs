@@ -12,7 +12,7 @@ use tokio_tungstenite::tungstenite::{Error, Message, Utf8Bytes};
 
 use crate::behaviour::Behaviour;
 use crate::dial::socket_cause;
-use crate::farewell::{self, say_goodbye, see_off};
+use crate::farewell::{self, see_off, turn_away};
 use crate::policy::End;
 use crate::tally::Marks;
 use crate::v1::counts::Note;
@@ -244,7 +244,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Session<'_, S> {
             Ending::Leave => self.leave().await,
             Ending::Refuse(bad) => {
                 self.outcome.v1.bad_frames += 1;
-                say_goodbye(world, self.link.socket(), CloseCode::ContractBroken).await;
+                turn_away(world, self.link.socket(), CloseCode::ContractBroken).await;
                 End::Bad(bad)
             }
             Ending::Stall => {
@@ -256,12 +256,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Session<'_, S> {
 
     /// What comes after our goodbye is not acked and goes back to the mailbox, so it is not counted here.
     async fn leave(&mut self) -> End {
-        if let Some((frame, acked)) = self.dialogue.last_ack(Instant::now())
-            && farewell::send(self.world, self.link.socket(), frame.encode()).await
-        {
+        let last_ack = self.dialogue.last_ack(Instant::now());
+        let (text, acked) = last_ack.map_or((None, 0), |(frame, acked)| (Some(frame.encode()), acked));
+        if farewell::leave(self.world, self.link.socket(), text).await {
             self.count_acked(acked);
         }
-        say_goodbye(self.world, self.link.socket(), CloseCode::Normal).await;
         End::Left
     }
 }
