@@ -130,6 +130,9 @@ async fn a_second_signal_ends_producers_at_once() {
     assert!(code == 1 && (1..=WINDOW).contains(&numbers(&last)[4]), "{code}: {last}");
 }
 
+/// What consumers say that received nothing and missed nothing.
+const NOTHING: &str = "Totals: received 0, missing 0, duplicated 0, out of order 0, redelivered 0, republished 0";
+
 /// A proxy for consumers, its vhost, and consumers that are connected.
 async fn connected_consumers(arguments: &[&str]) -> (Vhost, ProxyProcess, Relay, Program) {
     let vhost = Vhost::new(&Node::shared().await).await;
@@ -165,10 +168,7 @@ async fn consumers_end_in_time_when_the_proxy_does_not_answer_their_goodbye() {
     let (_vhost, _proxy, relay, mut consumers) = connected_consumers(&[]).await;
     relay.set_both(Mode::Stall);
     let (code, last) = stop(&mut consumers, Signal::SIGTERM).await;
-    assert!(
-        code == 0 && last.ends_with("Totals: received 0, missing 0, duplicated 0, out of order 0, redelivered 0, republished 0"),
-        "{code}: {last}"
-    );
+    assert!(code == 0 && last.ends_with(NOTHING), "{code}: {last}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -191,8 +191,5 @@ async fn consumers_that_were_never_connected_exit_with_1() {
     let mut consumers = Program::consumers(address, &["101", "102", "2"]);
     consumers.wait_for_line("refused", PATIENCE).await;
     let (code, last) = stop(&mut consumers, Signal::SIGTERM).await;
-    assert!(
-        code == 1 && last.ends_with("Totals: received 0, missing 0, duplicated 0, out of order 0, redelivered 0, republished 0"),
-        "{code}: {last}"
-    );
+    assert!(code == 1 && last.ends_with(NOTHING), "{code}: {last}");
 }
