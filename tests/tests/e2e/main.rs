@@ -8,6 +8,7 @@
     reason = "all of it is test code"
 )]
 
+mod admin;
 mod bodies;
 mod cold_start;
 mod consumers_v1;

@@ -2,10 +2,13 @@
 
 use std::{fmt, sync::Arc};
 
-use broker::mailboxes::Mailboxes;
+use broker::{mailboxes::Mailboxes, vitals::Vitals};
 use service::shutdown::Shutdown;
 
 use crate::{accept::Lobby, gateway::Gateway};
+
+/// The connections without which no upgrade succeeds.
+const NEEDED: [&str; 2] = ["deliveries", "declarations"];
 
 /// What is looked at.
 pub(crate) struct Readiness {
@@ -39,7 +42,7 @@ impl Readiness {
     pub(crate) fn of(mailboxes: Mailboxes, gateway: Arc<Gateway>, lobby: Lobby, shutdown: Shutdown) -> Self {
         Self::new(move || Standing {
             draining: shutdown.is_begun(),
-            links_down: mailboxes.vitals().links.iter().filter(|link| !link.up).map(|link| link.purpose).collect(),
+            links_down: links_down(&mailboxes.vitals()),
             has_head: lobby.has_room(),
             has_upgrade: gateway.has_room(),
             has_lane: mailboxes.has_room(gateway.default_window()),
@@ -54,6 +57,11 @@ impl Readiness {
     pub(crate) fn reasons(&self) -> Vec<Reason> {
         (self.checks)().reasons()
     }
+}
+
+fn links_down(vitals: &Vitals) -> Vec<&'static str> {
+    let down = vitals.links.iter().filter(|link| !link.up && NEEDED.contains(&link.purpose));
+    down.map(|link| link.purpose).collect()
 }
 
 impl Standing {
@@ -81,6 +89,10 @@ impl fmt::Display for Reason {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
+    use broker::vitals::LinkVitals;
+
     use super::*;
 
     const GOOD: Standing =
@@ -100,6 +112,13 @@ mod tests {
             "limit: --max-lanes lanes are full",
         ];
         assert_eq!(lines, expected);
+    }
+
+    #[test]
+    fn a_connection_that_no_upgrade_needs_may_be_down() {
+        let link = |purpose, up| LinkVitals { purpose, up, blocked: true, reconnects: 0, outages: Duration::ZERO };
+        let links = vec![link("deliveries", true), link("declarations", false), link("control", false)];
+        assert_eq!(links_down(&Vitals { links, ..Vitals::default() }), ["declarations"]);
     }
 
     #[test]

@@ -9,8 +9,11 @@ use tokio::time::Instant;
 
 use super::{IN_TIME, ended, numbers, relay_to, stop, stop_at_once};
 
-fn proxy_totals(sessions: u64, delivered: u64) -> String {
-    format!("Totals: sessions {sessions}, refused 0, delivered {delivered}, rejected 0, cut off 0, panicked 0")
+fn proxy_totals(sessions: u64, delivered: u64, requeued: u64) -> String {
+    format!(
+        "Totals: sessions {sessions}, refused 0, delivered {delivered}, acked {delivered}, requeued {requeued}, \
+         rejected 0, cut off 0, panicked 0"
+    )
 }
 
 async fn expect_draining(client: &mut Client) {
@@ -34,7 +37,7 @@ async fn the_proxy_closes_every_session_with_4002_and_exits_with_0() {
             expect_draining(client).await;
         }
         let (code, last) = ended(proxy.program(), IN_TIME).await;
-        assert!(code == 0 && last.ends_with(&proxy_totals(20, 1)), "{code}: {last}");
+        assert!(code == 0 && last.ends_with(&proxy_totals(20, 1, 0)), "{code}: {last}");
         let connected = vhost.connections().await.into_iter().any(|connection| connection.user == "auth-proxy");
         assert!(!connected, "it has not said goodbye to the broker");
         let messages: Vec<_> = vhost.queues().await.iter().map(|queue| queue.ready + queue.unacked).collect();
@@ -67,7 +70,7 @@ async fn the_proxy_ends_in_time_with_clients_that_never_read_and_gives_back_thei
     let mut proxy = ProxyProcess::start(&vhost, &[], &[]).await;
     let clients = clients_that_never_read(&vhost, proxy.addr()).await;
     let (code, last) = stop(proxy.program(), Signal::SIGTERM).await;
-    assert!(code == 0 && last.ends_with(&proxy_totals(10, 0)), "{code}: {last}");
+    assert!(code == 0 && last.ends_with(&proxy_totals(10, 0, 10 * MESSAGES as u64)), "{code}: {last}");
     let queues = vhost.queues().await;
     let back = |queue: &rig::vhost::Queue| (queue.ready, queue.unacked, queue.consumers) == (MESSAGES as u64, 0, 0);
     assert!(queues.len() == 10 && queues.iter().all(back), "{queues:#?}");
@@ -131,9 +134,9 @@ async fn programs_that_never_had_a_broker_end_in_time() {
     let tried = "all three connections are waiting for an answer";
     wait_until(PATIENCE, tried, async || relay.connections(), |connections| *connections >= 3).await;
     let (code, last) = stop(&mut producers, Signal::SIGTERM).await;
-    assert_eq!((code, numbers(&last)), (1, [0; 5]), "{last}");
+    assert_eq!((code, numbers(&last)), (1, [0; 6]), "{last}");
     let (code, last) = stop(proxy.program(), Signal::SIGTERM).await;
-    assert!(code == 0 && last.ends_with(&proxy_totals(0, 0)), "{code}: {last}");
+    assert!(code == 0 && last.ends_with(&proxy_totals(0, 0, 0)), "{code}: {last}");
 }
 /// The broker answers nothing any more, and nobody has noticed yet.
 #[tokio::test(flavor = "multi_thread")]
@@ -153,7 +156,7 @@ async fn the_proxy_says_4002_and_ends_in_time_when_the_broker_does_not_answer() 
         expect_draining(client).await;
     }
     let (code, last) = ended(proxy.program(), IN_TIME.saturating_sub(since.elapsed())).await;
-    assert!(code == 0 && last.ends_with(&proxy_totals(10, 0)), "{code}: {last}");
+    assert!(code == 0 && last.ends_with(&proxy_totals(10, 0, 0)), "{code}: {last}");
 }
 
 /// In the middle of its first connects.
@@ -164,6 +167,6 @@ async fn the_proxy_says_nothing_but_its_last_words_when_it_is_stopped_while_it_c
         let mut proxy = ProxyProcess::start(&vhost, &[], &[]).await;
         proxy.program().signal(Signal::SIGTERM);
         let (code, last) = ended(proxy.program(), IN_TIME).await;
-        assert!(code == 0 && last.ends_with(&proxy_totals(0, 0)), "{code}: {last}");
+        assert!(code == 0 && last.ends_with(&proxy_totals(0, 0, 0)), "{code}: {last}");
     }
 }
