@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Parser;
+use clap::builder::BoolishValueParser;
 use protocol::subprotocol;
 use service::cli::{LogArgs, duration};
 
@@ -120,13 +121,13 @@ pub struct Args {
     #[arg(long, value_name = "PERCENT", default_value = "100%", value_parser = Share::parse, help_heading = BADLY)]
     pub slow_share: Share,
     /// v1: never ack
-    #[arg(long, help_heading = BADLY)]
+    #[arg(long, value_parser = BoolishValueParser::new(), help_heading = BADLY)]
     pub no_ack: bool,
     /// The share of the instances that never acks
     #[arg(long, value_name = "PERCENT", default_value = "100%", value_parser = Share::parse, help_heading = BADLY)]
     pub no_ack_share: Share,
     /// Never read again after the welcome (raw: after the upgrade), and keep the socket open
-    #[arg(long, help_heading = BADLY)]
+    #[arg(long, value_parser = BoolishValueParser::new(), help_heading = BADLY)]
     pub stall: bool,
     /// The share of the instances that stalls
     #[arg(long, value_name = "PERCENT", default_value = "100%", value_parser = Share::parse, help_heading = BADLY)]
