@@ -8,13 +8,13 @@ use super::Vhost;
 /// Everything at once.
 #[derive(Clone, Debug, Default, Deserialize)]
 pub struct Snapshot {
-    /// Its queues, by name.
+    /// Its queues, by name; those on which proxies talk to each other are left out.
     pub queues: Vec<Queue>,
     /// Its AMQP connections.
     pub connections: Vec<Connection>,
     /// Their channels.
     pub channels: Vec<Channel>,
-    /// The consumers on its queues.
+    /// The consumers on these queues.
     pub consumers: Vec<Consumer>,
 }
 
@@ -75,16 +75,17 @@ pub struct Consumer {
 }
 
 /// `V` is the vhost. What does not look as expected fails instead of being left out of a count.
-const PRELUDE: &str = r"
+const PRELUDE: &str = r#"
 Pid = fun(P) -> list_to_binary(pid_to_list(P)) end,
 Of = fun(Infos) -> [I || I <- Infos, proplists:get_value(vhost, I) =:= V] end,
-";
+IsMailbox = fun(#{name := <<"proxy-control-", _/binary>>}) -> false; (_) -> true end,
+"#;
 
 const QUEUES: &str = r"
-Queues = lists:map(
+Queues = lists:filter(IsMailbox, lists:map(
     fun([{name, {resource, _, queue, N}}, {messages_ready, R}, {messages_unacknowledged, U}, {consumers, C}]) ->
         #{name => N, ready => R, unacked => U, consumers => C} end,
-    rabbit_amqqueue:info_all(V, [name, messages_ready, messages_unacknowledged, consumers])),
+    rabbit_amqqueue:info_all(V, [name, messages_ready, messages_unacknowledged, consumers]))),
 ";
 
 const CONNECTIONS: &str = r#"
@@ -103,10 +104,10 @@ Channels = lists:map(
 ";
 
 const CONSUMERS: &str = r"
-Consumers = lists:map(
+Consumers = lists:map(fun(C) -> maps:put(queue, maps:get(name, C), maps:remove(name, C)) end, lists:filter(IsMailbox, lists:map(
     fun(#{queue_name := {resource, _, queue, Q}, channel_pid := P, prefetch_count := N, active := A}) ->
-        #{queue => Q, channel => Pid(P), prefetch => N, active => A} end,
-    lists:map(fun maps:from_list/1, rabbit_amqqueue:consumers_all(V))),
+        #{name => Q, channel => Pid(P), prefetch => N, active => A} end,
+    lists:map(fun maps:from_list/1, rabbit_amqqueue:consumers_all(V))))),
 ";
 
 impl Vhost {
@@ -123,7 +124,7 @@ impl Vhost {
         .await
     }
 
-    /// Its queues, by name.
+    /// Its queues, by name; those on which proxies talk to each other are left out.
     ///
     /// # Panics
     /// As [`snapshot`](Self::snapshot).
@@ -157,7 +158,7 @@ impl Vhost {
         self.ask(CHANNELS, "Channels").await
     }
 
-    /// The consumers on its queues.
+    /// The consumers on these queues.
     ///
     /// # Panics
     /// As [`snapshot`](Self::snapshot).
