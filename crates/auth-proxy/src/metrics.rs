@@ -136,7 +136,7 @@ impl Metrics {
         registry.register("messages_rejected", help, self.rejected.clone());
         let help = "Messages that arrived from RabbitMQ flagged as delivered before";
         registry.register("messages_redelivered", help, self.redelivered.clone());
-        let help = "Messages whose x-sent-at is ahead of the clock of this machine; they are in no histogram";
+        let help = "Messages whose x-sent-at is ahead of the clock of this machine; they are not in the time from send to delivery";
         registry.register("messages_clock_skew", help, self.clock_skews.clone());
         let help = "Bodies of the messages written to clients in full";
         registry.register_with_unit("messages_delivered", help, Unit::Bytes, self.delivered_bytes.clone());
@@ -273,7 +273,8 @@ pub fn first_page() -> Result<String, fmt::Error> {
         reconnects: 0,
         outages: std::time::Duration::ZERO,
     };
-    let vitals = Vitals { links: vec![link("deliveries")], ..Vitals::default() };
+    let links = ["deliveries", "declarations"].map(link).to_vec();
+    let vitals = Vitals { links, ..Vitals::default() };
     Metrics::new(Box::new(move || vitals.clone())).prometheus_text()
 }
 

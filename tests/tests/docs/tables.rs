@@ -1,4 +1,4 @@
-//! The tables of the README that the code writes: options, refusals, close codes.
+//! The tables of the README that the code writes: options, refusals, close codes, counts.
 
 use std::fmt::Write as _;
 
@@ -34,15 +34,50 @@ fn the_tables_of_the_readme_are_what_the_code_says() {
     }
 }
 
-fn tables() -> [(&'static str, String); 6] {
+fn tables() -> [(&'static str, String); 7] {
     [
         ("options of producers", options::<producers::Args>(producers::args::ENV_PREFIX)),
         ("options of auth-proxy", options::<auth_proxy::args::Args>(auth_proxy::args::ENV_PREFIX)),
         ("options of consumers", options::<consumers::Args>(consumers::args::ENV_PREFIX)),
         ("refusals", refusals()),
         ("close codes", close_codes()),
+        ("counts", counts()),
         ("benchmarks", benchmarks()),
     ]
+}
+
+/// The families of a page of `/metrics`, with the values of short labels.
+fn counts() -> String {
+    let page = auth_proxy::metrics::first_page().unwrap();
+    let described = Regex::new(r"(?m)^# HELP (\S+) (.*)\n# TYPE \S+ (\S+)$").unwrap();
+    let mut table = "| name | type | labels | meaning |\n| --- | --- | --- | --- |\n".to_owned();
+    for family in described.captures_iter(&page) {
+        let (name, help, kind) = (&family[1], family[2].trim_end_matches('.'), &family[3]);
+        writeln!(table, "| `{name}` | {kind} | {} | {} |", labels(&page, name), escaped(help)).unwrap();
+    }
+    table
+}
+
+/// What a family is split by, with the values where there are few.
+fn labels(page: &str, family: &str) -> String {
+    let label = Regex::new(r#"(\w+)="([^"]*)""#).unwrap();
+    let mut found: Vec<(String, Vec<String>)> = Vec::new();
+    let series = page.lines().filter(|line| {
+        [&format!("{family}{{"), &format!("{family}_count{{")].iter().any(|start| line.starts_with(*start))
+    });
+    for pair in series.flat_map(|line| label.captures_iter(line)).filter(|pair| &pair[1] != "le") {
+        let (name, value) = (pair[1].to_owned(), format!("`{}`", &pair[2]));
+        match found.iter_mut().find(|(known, _)| *known == name) {
+            Some((_, values)) => values.push(value),
+            None => found.push((name, vec![value])),
+        }
+    }
+    let told = found.iter_mut().map(|(name, values)| {
+        values.sort();
+        values.dedup();
+        if values.len() > 4 { format!("`{name}`") } else { format!("`{name}`: {}", values.join(", ")) }
+    });
+    told.collect::<Vec<_>>().join("; ")
 }
 
 /// That of the newest run that was kept: their directories begin with the date.
