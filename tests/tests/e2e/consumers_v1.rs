@@ -1,16 +1,19 @@
 //! `consumers` as it is by default: v1, against the real proxy and broker. Whoever misses something, or gets it twice
 //! without a good reason, shows in its totals.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use consumers::Totals;
 use nix::sys::signal::Signal;
 use protocol::names::Address;
-use rig::relay::{Cut, Relay};
+use rig::relay::{Cut, Direction, Mode, Relay};
 use rig::{Node, PATIENCE, Program, Proxy, Vhost, tokens, wait_until, within};
 use service::shutdown::Shutdown;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
+
+use crate::republish::Run;
 
 /// `consumers::run` in a task.
 struct Crowd {
@@ -203,6 +206,37 @@ async fn broken_amqp_connections_are_noticed_and_lose_and_double_nothing() {
     let v1 = totals.v1.unwrap();
     assert!(v1.broker_lost >= 18 && v1.broker_back >= 18, "each of six is told of each of three: {v1}");
     assert_eq!(proxy.stop().await.sessions, 6, "no client felt it");
+}
+
+/// The broker has the messages and its consumers too, and the confirms never reach the producer.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_producer_publishes_again_is_told_from_what_nobody_should_see_twice() {
+    let vhost = Vhost::new(&Node::shared().await).await;
+    let proxy = Proxy::start(&vhost, &[]);
+    let crowd = Crowd::start(&proxy.url(), "101 101 2");
+    subscribed(&vhost, 2).await;
+    let relay = Relay::start(SocketAddr::from(([127, 0, 0, 1], vhost.node().amqp_port()))).await;
+    let url = vhost.amqp_url_at("producer", &relay.addr().to_string());
+    let run = Run::start(&url, "201 201 101 101 --interval 0 --window 50 --duration 60 --confirm-timeout 60");
+    for _ in 0..3 {
+        let before = relay.bytes(Direction::ToTarget);
+        let sent = async || relay.bytes(Direction::ToTarget);
+        wait_until(PATIENCE, "messages are sent", sent, |now| *now > before + 50_000).await;
+        relay.set(Direction::ToClient, Mode::Stall);
+        let mut last = 0;
+        let full = |now: &u64| std::mem::replace(&mut last, *now) == *now;
+        wait_until(PATIENCE, "the window is full", sent, full).await;
+        settled(&vhost).await;
+        relay.cut(Cut::Reset);
+        relay.set(Direction::ToClient, Mode::Pass);
+    }
+    let published = run.stop().await;
+    assert!(published.is_all_confirmed(), "{published}");
+    settled(&vhost).await;
+    let totals = crowd.stop().await;
+    assert_complete(&totals, published.sent * 2);
+    let again = totals.counts.republished;
+    assert!(again > 0 && again <= published.ended.republished * 2, "{totals} of {published}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
