@@ -2,6 +2,8 @@
 //! no engine is needed.
 
 use std::collections::BTreeSet;
+use std::io::{Read, Write};
+use std::net::TcpListener;
 use std::process::Command;
 use std::time::Duration;
 
@@ -117,6 +119,33 @@ fn the_health_check_asks_with_functions_that_exist() {
     }
     let condition = json!({ BROKER: { "condition": "service_healthy" } });
     assert_eq!(service(PROXY)["depends_on"], condition);
+}
+
+/// The check is run as it stands, against a proxy's port that is as it says, and against one that is not.
+#[test]
+fn the_health_check_of_the_proxy_tells_ready_from_not_ready() {
+    let proxy = service(PROXY);
+    let admin = proxy["environment"]["AUTH_PROXY_ADMIN_LISTEN"].as_str().unwrap();
+    let test = strings(&proxy["healthcheck"]["test"]);
+    assert_eq!(test[..3], ["CMD", "bash", "-c"]);
+    let (host, port) = admin.split_once(':').unwrap();
+    assert_eq!(host, "127.0.0.1", "nobody outside of the container may reach it");
+    let place = format!("/dev/tcp/{host}/{port} ");
+    assert!(test[3].contains(&place) && test[3].contains("GET /readyz HTTP/1.0"), "{}", test[3]);
+    for (status, healthy) in [("200 OK", true), ("503 Service Unavailable", false)] {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let here = format!("/dev/tcp/127.0.0.1/{} ", listener.local_addr().unwrap().port());
+        let command = test[3].replace(&place, &here);
+        let mut check = Command::new("bash").args(["-c", &command]).spawn().unwrap();
+        let (mut stream, _) = listener.accept().unwrap();
+        let wanted = "GET /readyz HTTP/1.0\r\n\r\n";
+        let mut request = vec![0; wanted.len()];
+        stream.read_exact(&mut request).unwrap();
+        assert_eq!(String::from_utf8_lossy(&request), wanted);
+        write!(stream, "HTTP/1.0 {status}\r\ncontent-length: 2\r\n\r\nok").unwrap();
+        drop(stream);
+        assert_eq!(check.wait().unwrap().success(), healthy, "{status}");
+    }
 }
 
 #[test]
