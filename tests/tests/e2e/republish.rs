@@ -16,7 +16,7 @@ use rig::{Node, PATIENCE, Vhost, wait_until, within};
 use serde_json::json;
 use service::cli;
 use service::shutdown::Shutdown;
-use tokio::task::JoinHandle;
+use tokio::task::JoinSet;
 
 use crate::queue;
 
@@ -26,8 +26,17 @@ pub(crate) struct Copy {
     id: String,
     /// As its header says; 0 without one.
     republished: i64,
-    /// Whatever has to be the same in all copies.
-    same: (Vec<u8>, Option<AMQPValue>, Option<u64>, Option<u8>, Option<String>),
+    same: Same,
+}
+
+/// What is the same in all copies.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Same {
+    body: Vec<u8>,
+    sent_at: Option<AMQPValue>,
+    timestamp: Option<u64>,
+    delivery_mode: Option<u8>,
+    content_type: Option<String>,
 }
 
 impl Copy {
@@ -61,31 +70,33 @@ async fn more(vhost: &Vhost, messages: u64) {
 }
 
 /// Producers in this process.
-struct Run {
+pub(crate) struct Run {
     shutdown: Shutdown,
-    task: JoinHandle<Totals>,
+    task: JoinSet<Totals>,
 }
 
 impl Run {
     /// At the broker behind `url`.
-    fn start(url: &str, arguments: &str) -> Run {
+    pub(crate) fn start(url: &str, arguments: &str) -> Run {
         let words = ["producers", "--amqp-url", url].into_iter().chain(arguments.split(' '));
         let args: Args = cli::try_parse_from(producers::args::ENV_PREFIX, words).expect("arguments");
         let config = Config::try_from(args).expect("a configuration");
         let shutdown = Shutdown::new();
         let run = producers::run(config, shutdown.clone());
-        Run { shutdown, task: tokio::spawn(async move { run.await.expect("producers do not panic") }) }
+        let mut task = JoinSet::new();
+        task.spawn(async move { run.await.expect("producers do not panic") });
+        Run { shutdown, task }
     }
 
     /// As a signal.
-    async fn stop(self) -> Totals {
+    pub(crate) async fn stop(self) -> Totals {
         self.shutdown.begin();
         self.end().await
     }
 
     /// When its count is reached.
-    async fn end(self) -> Totals {
-        within(PATIENCE, "the end of the producers", self.task).await.expect("producers do not panic")
+    pub(crate) async fn end(self) -> Totals {
+        within(PATIENCE, "the end of the producers", self.task.join_all()).await.swap_remove(0)
     }
 }
 
@@ -119,11 +130,16 @@ fn copy(delivery: lapin::message::Delivery) -> Copy {
         Some(AMQPValue::LongLongInt(number)) if number >= 1 => number,
         Some(other) => panic!("x-republished is {other:?}"),
     };
-    let (time, mode) = (*properties.timestamp(), *properties.delivery_mode());
     Copy {
         id: text(properties.message_id()).expect("every message has an id"),
         republished,
-        same: (delivery.data, header("x-sent-at"), time, mode, text(properties.content_type())),
+        same: Same {
+            body: delivery.data,
+            sent_at: header("x-sent-at"),
+            timestamp: *properties.timestamp(),
+            delivery_mode: *properties.delivery_mode(),
+            content_type: text(properties.content_type()),
+        },
     }
 }
 
