@@ -208,20 +208,26 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn the_slowest_are_those_whose_oldest_message_waits_longest() {
         let roster = Roster::default();
-        let badges: Vec<_> =
-            ["idle", "new", "old", "older", "old and full"].map(member).map(|m| roster.enter(m)).into();
         let start = Instant::now();
         tokio::time::advance(Duration::from_secs(10)).await;
-        for (badge, (messages, second)) in
-            badges.iter().zip([(0, None), (1, Some(9)), (1, Some(3)), (1, Some(1)), (2, Some(3))])
-        {
+        let unacked = [
+            ("idle", 0, None),
+            ("new", 1, Some(9)),
+            ("old and full", 2, Some(3)),
+            ("older", 1, Some(1)),
+            ("old", 1, Some(3)),
+        ];
+        let badges = unacked.map(|(name, messages, second)| {
+            let badge = roster.enter(member(name));
             badge.holds(messages, second.map(|second| start + Duration::from_secs(second)));
-        }
+            badge
+        });
         let slowest = roster.slowest(10);
         assert_eq!(names(&slowest), ["older", "old and full", "old", "new"]);
         assert_eq!(slowest[0].oldest, Some(Duration::from_secs(9)));
         assert_eq!(names(&roster.slowest(2)), ["older", "old and full"]);
         assert!(roster.slowest(0).is_empty());
+        drop(badges);
     }
 
     #[tokio::test(start_paused = true)]
