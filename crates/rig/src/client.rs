@@ -14,7 +14,7 @@ use tokio::time::timeout;
 use tokio_tungstenite::tungstenite::protocol::frame::FrameHeader;
 use tokio_tungstenite::tungstenite::protocol::frame::coding::{Control, Data, OpCode};
 
-pub use dial::Dial;
+pub use dial::{Dial, Failure};
 
 use crate::http::Answer;
 use crate::wait::{PATIENCE, within};

@@ -126,6 +126,16 @@ impl Program {
         status
     }
 
+    /// Its resident memory in KiB.
+    ///
+    /// # Panics
+    /// The process has ended.
+    pub fn resident_kib(&self) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid())).expect("the process runs");
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("Linux says VmRSS");
+        line.trim().trim_end_matches("kB").trim().parse().expect("a number of kB")
+    }
+
     /// The process id.
     ///
     /// # Panics

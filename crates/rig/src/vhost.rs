@@ -2,6 +2,7 @@
 
 mod api;
 mod faults;
+pub mod frames;
 mod probe;
 mod publish;
 

@@ -8,11 +8,14 @@
     reason = "all of it is test code"
 )]
 
+mod acks;
 mod admin;
 mod bodies;
+mod client_frames;
 mod cold_start;
 mod consumers_v1;
 mod contract;
+mod control;
 mod crowd;
 mod expiry;
 mod faults;

@@ -1,5 +1,6 @@
 //! An upgrade request, part by part.
 
+use std::io;
 use std::net::SocketAddr;
 
 use base64::Engine;
@@ -23,6 +24,21 @@ pub struct Dial {
     headers: Vec<(String, String)>,
     subprotocols: Vec<String>,
     receive_buffer: Option<u32>,
+}
+
+/// Why there is no WebSocket.
+#[derive(Debug)]
+pub enum Failure {
+    /// An HTTP answer other than 101, read to its end.
+    Refused(Answer),
+    /// Nobody listens, or the connection ended before a complete head.
+    Unanswered(io::Error),
+}
+
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Self {
+        Failure::Unanswered(error)
+    }
 }
 
 impl Dial {
@@ -121,17 +137,32 @@ impl Dial {
     /// # Panics
     /// There is no complete answer, or a 101 that RFC 6455 does not allow.
     pub async fn try_connect(&self) -> Result<Client, Answer> {
+        self.attempt().await.map_err(|failure| match failure {
+            Failure::Refused(answer) => answer,
+            Failure::Unanswered(error) => panic!("no answer to the upgrade: {error}"),
+        })
+    }
+
+    /// Connects to a server that may vanish meanwhile.
+    ///
+    /// # Errors
+    /// The refusal, or that there was no complete answer.
+    ///
+    /// # Panics
+    /// There is a 101 that RFC 6455 does not allow, or nothing at all for a minute.
+    pub async fn attempt(&self) -> Result<Client, Failure> {
         within(PATIENCE, "an answer to the upgrade", self.upgrade()).await
     }
 
-    async fn upgrade(&self) -> Result<Client, Answer> {
+    async fn upgrade(&self) -> Result<Client, Failure> {
         let (request, accept) = self.request();
-        let mut stream = self.open().await;
-        stream.write_all(request.as_bytes()).await.expect("the server reads the request");
+        let mut stream = self.open().await?;
+        stream.write_all(request.as_bytes()).await?;
         let mut buffer = BytesMut::new();
         let mut answer = loop {
-            let read = stream.read_buf(&mut buffer).await.expect("the server answers");
-            assert!(read > 0, "the server closed without a complete head: {:?}", String::from_utf8_lossy(&buffer));
+            if stream.read_buf(&mut buffer).await? == 0 {
+                return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into());
+            }
             if let Some(answer) = Answer::parse(&buffer) {
                 break answer;
             }
@@ -139,7 +170,7 @@ impl Dial {
         if answer.status != 101 {
             let _ = stream.read_buf(&mut buffer).await;
             while stream.read_buf(&mut buffer).await.is_ok_and(|read| read > 0) {}
-            return Err(Answer::parse(&buffer).unwrap_or(answer));
+            return Err(Failure::Refused(Answer::parse(&buffer).unwrap_or(answer)));
         }
         assert_eq!(answer.header("sec-websocket-accept"), Some(accept.as_str()), "the answer belongs to the request");
         assert_eq!(answer.header("upgrade").map(str::to_lowercase).as_deref(), Some("websocket"));
@@ -149,14 +180,14 @@ impl Dial {
         Ok(Client::new(stream, BytesMut::from(&frames[..]), answer))
     }
 
-    async fn open(&self) -> TcpStream {
+    async fn open(&self) -> io::Result<TcpStream> {
         let socket = if self.address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() };
         let socket = socket.expect("a socket");
         if let Some(bytes) = self.receive_buffer {
             socket.set_recv_buffer_size(bytes).expect("a socket takes SO_RCVBUF");
         }
-        let stream = socket.connect(self.address).await.expect("the address takes connections");
+        let stream = socket.connect(self.address).await?;
         stream.set_nodelay(true).expect("a socket takes TCP_NODELAY");
-        stream
+        Ok(stream)
     }
 }

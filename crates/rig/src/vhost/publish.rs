@@ -32,6 +32,8 @@ pub struct Message {
     pub id: Option<String>,
     /// Its content type, if any.
     pub content_type: Option<String>,
+    /// Its time in unix seconds, if any.
+    pub timestamp: Option<u64>,
     /// Its headers.
     pub headers: Vec<(String, AMQPValue)>,
 }
@@ -55,6 +57,9 @@ impl Message {
         }
         if let Some(content_type) = &self.content_type {
             properties = properties.with_content_type(short(content_type));
+        }
+        if let Some(timestamp) = self.timestamp {
+            properties = properties.with_timestamp(timestamp);
         }
         if !self.headers.is_empty() {
             let mut table = FieldTable::default();
