@@ -135,5 +135,7 @@ native_stop() {
 native_kill() {
     kill -KILL "$PID" 2>/dev/null || true
     wait_for 10 gone native_alive || die "process $PID does not go away, not even by SIGKILL"
+    # A process that dies has no command line any more, while its sockets are still being closed.
+    wait_for 5 gone listens "$PORT" || true
     native_stop_epmd
 }
