@@ -1,13 +1,19 @@
-//! Keeps the results of a benchmark run: Criterion's estimates become one JSON file, and that becomes a table.
+//! Keeps the results of a benchmark run: Criterion's estimates become one JSON file, and that becomes a table. So do the
+//! samples of the benchmark with stalled clients.
 //!
 //! - `run`: the file: where and when, and what came out.
 //! - `machine`: which machine this is, without its name.
 //! - `estimates`: what Criterion left in its directory.
 //! - `table`: a run as Markdown.
+//! - [`stalled`]: the file and the table of a run with stalled clients.
+//! - [`histogram`]: its latencies, and [`cpu`]: its CPU time.
 
+pub mod cpu;
 mod estimates;
+pub mod histogram;
 mod machine;
 mod run;
+pub mod stalled;
 mod table;
 
 use std::{io, path::Path};
@@ -49,7 +55,10 @@ pub fn keep(criterion: &Path, runs: &Path, quick: bool) -> Result<String, Collec
     Ok(table::render(&run))
 }
 
-/// The table of a file that was kept.
+/// The table of a file that was kept, of either kind: their names tell which.
 pub fn table_of(file: &Path) -> Result<String, CollectError> {
+    if file.file_name().is_some_and(|name| name == stalled::FILE) {
+        return stalled::table_of(file);
+    }
     Ok(table::render(&Run::read(file)?))
 }

@@ -13,9 +13,9 @@ use crate::{
     machine::{Machine, answer},
 };
 
-/// One run of all benchmarks.
+/// Where, when and of what a run was.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Run {
+pub(crate) struct About {
     pub(crate) machine: Machine,
     /// UTC, RFC 3339.
     pub(crate) date: String,
@@ -27,6 +27,13 @@ pub(crate) struct Run {
     pub(crate) modified: bool,
     /// Few and short samples: good to see that everything runs, and for nothing else.
     pub(crate) quick: bool,
+}
+
+/// One run of all benchmarks of Criterion.
+#[derive(Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Run {
+    #[serde(flatten)]
+    pub(crate) about: About,
     pub(crate) benchmarks: Vec<Benchmark>,
 }
 
@@ -56,9 +63,9 @@ pub(crate) enum Unit {
     Bytes,
 }
 
-impl Run {
-    /// These results, as of this moment, this machine and the checkout in the working directory.
-    pub(crate) fn here_and_now(benchmarks: Vec<Benchmark>, quick: bool) -> Self {
+impl About {
+    /// This moment, this machine and the checkout in the working directory.
+    pub(crate) fn here_and_now(quick: bool) -> Self {
         Self {
             machine: Machine::this(),
             date: humantime::format_rfc3339_seconds(SystemTime::now()).to_string(),
@@ -66,24 +73,35 @@ impl Run {
             commit: answer("git", &["rev-parse", "HEAD"]),
             modified: answer("git", &["status", "--porcelain", "--untracked-files=no"]).is_some(),
             quick,
-            benchmarks,
         }
+    }
+
+    /// Writes `DATE-MACHINE/name` below `runs` and returns its path. An earlier one of the same day is replaced.
+    pub(crate) fn write_below(&self, runs: &Path, name: &str, run: &impl Serialize) -> Result<PathBuf, CollectError> {
+        let day = self.date.split('T').next().unwrap_or_default();
+        let directory = runs.join(format!("{day}-{}", self.machine.slug()));
+        let file = directory.join(name);
+        let mut text = serde_json::to_string_pretty(run).map_err(|source| format_error(&file, source))?;
+        text.push('\n');
+        fs::create_dir_all(&directory).map_err(|source| file_error(&directory, source))?;
+        fs::write(&file, text).map_err(|source| file_error(&file, source))?;
+        Ok(file)
+    }
+}
+
+impl Run {
+    /// These results, as of this moment and this machine.
+    pub(crate) fn here_and_now(benchmarks: Vec<Benchmark>, quick: bool) -> Self {
+        Self { about: About::here_and_now(quick), benchmarks }
     }
 
     pub(crate) fn read(file: &Path) -> Result<Self, CollectError> {
         read_json(file)
     }
 
-    /// Writes `DATE-MACHINE/criterion.json` below `runs` and returns its path. An earlier one of the same day is replaced.
+    /// Writes `DATE-MACHINE/criterion.json` below `runs`, as [`About::write_below`] does.
     pub(crate) fn write_below(&self, runs: &Path) -> Result<PathBuf, CollectError> {
-        let day = self.date.split('T').next().unwrap_or_default();
-        let directory = runs.join(format!("{day}-{}", self.machine.slug()));
-        let file = directory.join("criterion.json");
-        let mut text = serde_json::to_string_pretty(self).map_err(|source| format_error(&file, source))?;
-        text.push('\n');
-        fs::create_dir_all(&directory).map_err(|source| file_error(&directory, source))?;
-        fs::write(&file, text).map_err(|source| file_error(&file, source))?;
-        Ok(file)
+        self.about.write_below(runs, "criterion.json", self)
     }
 }
 
@@ -113,7 +131,7 @@ mod tests {
         let file = run.write_below(directory.path()).unwrap();
         assert_eq!(Run::read(&file).unwrap(), run);
         let name = file.parent().unwrap().file_name().unwrap().to_str().unwrap().to_owned();
-        assert_eq!(name, format!("{}-{}", &run.date[..10], run.machine.slug()));
+        assert_eq!(name, format!("{}-{}", &run.about.date[..10], run.about.machine.slug()));
     }
 
     #[test]

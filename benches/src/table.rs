@@ -2,9 +2,9 @@
 
 use std::fmt::Write;
 
-use crate::run::{Run, Throughput, Unit};
+use crate::run::{About, Run, Throughput, Unit};
 
-const TIMES: [(&str, f64); 4] = [("ns", 1.0), ("µs", 1e3), ("ms", 1e6), ("s", 1e9)];
+pub(crate) const TIMES: [(&str, f64); 4] = [("ns", 1.0), ("µs", 1e3), ("ms", 1e6), ("s", 1e9)];
 const COUNTS: [(&str, f64); 4] = [("", 1.0), ("thousand", 1e3), ("million", 1e6), ("billion", 1e9)];
 const KIB: f64 = 1024.0;
 const BYTES: [(&str, f64); 5] =
@@ -13,7 +13,7 @@ const BYTES: [(&str, f64); 5] =
 /// One line about the run, then a row for each benchmark.
 pub(crate) fn render(run: &Run) -> String {
     let mut lines = vec![
-        about(run),
+        about(&run.about),
         String::new(),
         "| Benchmark | One iteration | Time, mean ± standard deviation | Throughput |".into(),
         "| --- | ---: | ---: | ---: |".into(),
@@ -31,7 +31,7 @@ pub(crate) fn render(run: &Run) -> String {
     lines.join("\n") + "\n"
 }
 
-fn about(run: &Run) -> String {
+pub(crate) fn about(run: &About) -> String {
     let machine = &run.machine;
     let cores = if machine.cores == 1 { "core" } else { "cores" };
     let day = run.date.split('T').next().unwrap_or_default();
@@ -62,7 +62,7 @@ fn rate(throughput: &Throughput) -> String {
 }
 
 /// Three significant digits in the largest unit that leaves at least 1, as a reader compares them.
-fn scaled(value: f64, units: &[(&str, f64)]) -> String {
+pub(crate) fn scaled(value: f64, units: &[(&str, f64)]) -> String {
     let fits = |&&(_, size): &&(&str, f64)| value >= size;
     let (unit, size) = units.iter().rev().find(fits).or(units.first()).copied().unwrap_or(("", 1.0));
     let scaled = value / size;
@@ -75,7 +75,7 @@ fn scaled(value: f64, units: &[(&str, f64)]) -> String {
 }
 
 /// 10000 as 10,000.
-fn grouped(count: u64) -> String {
+pub(crate) fn grouped(count: u64) -> String {
     let digits = count.to_string();
     let mut text = String::new();
     for (i, digit) in digits.chars().enumerate() {
@@ -99,13 +99,16 @@ mod tests {
 
     #[test]
     fn a_run_is_a_table() {
-        let run = Run {
+        let about = About {
             machine: Machine { cpu: "AMD EPYC".into(), cores: 2, os: "Debian x86_64".into() },
             date: "2026-01-02T03:04:05Z".into(),
             rustc: "rustc 1.95.0".into(),
             commit: Some("0123456789abcdef".into()),
             modified: false,
             quick: false,
+        };
+        let run = Run {
+            about,
             benchmarks: vec![
                 benchmark("token check/good", 2_104.4, Unit::Elements, 1, 475_194.8),
                 benchmark("frame encode/text/1 KiB", 52.0, Unit::Bytes, 1024, 1.97e10),
@@ -129,10 +132,11 @@ AMD EPYC, 2 cores, Debian x86_64; rustc 1.95.0; 2026-01-02; commit 0123456789.
         let machine = Machine { cpu: "x".into(), cores: 1, os: "y".into() };
         let (date, rustc) = ("2026-01-02T03:04:05Z".into(), "rustc 1".into());
         let commit = Some("abc".into());
-        let run = Run { machine, date, rustc, commit, modified: true, quick: true, benchmarks: vec![] };
-        assert!(render(&run).starts_with(
-            "x, 1 core, y; rustc 1; 2026-01-02; commit abc with changes. A quick run: not for comparison.\n"
-        ));
+        let run = About { machine, date, rustc, commit, modified: true, quick: true };
+        assert_eq!(
+            about(&run),
+            "x, 1 core, y; rustc 1; 2026-01-02; commit abc with changes. A quick run: not for comparison."
+        );
     }
 
     #[test]
