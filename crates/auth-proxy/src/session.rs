@@ -3,23 +3,20 @@
 //! One task, one `select!`, whose arms only make an event; what an event means is decided below it. A flush is one of the
 //! arms and never awaited in a handler, so that a peer that does not read delays neither its expiry nor its successor.
 
+mod client;
 mod deadlines;
+mod mailbox;
 
-use std::{
-    future::{Future, poll_fn},
-    pin::pin,
-    sync::Arc,
-    time::Duration,
-};
+use std::{future::poll_fn, pin::pin, sync::Arc, time::Duration};
 
 use broker::{
     ledger::Outcome,
-    subscription::{Delivery, Incoming, Subscription, Tag},
+    subscription::{Delivery, Incoming, Tag},
 };
 use protocol::{
     text::Escaped,
     token::{Identity, Verifier},
-    v1::{self, ClientFrame, ServerFrame},
+    v1::{self, ServerFrame},
 };
 use tokio::{
     io::{AsyncRead, AsyncWrite},
@@ -34,45 +31,16 @@ use crate::{
     expiry::Expiry,
     liveness::{Liveness, Periods},
     metrics::{Meter, Rejection, Requeue},
-    outbox::{Dialect, NotSent, Outbox, Sent},
+    outbox::{Dialect, Outbox, Sent},
     requeues::Requeues,
     wire::{UNFLUSHED_BYTES_MAX, Wire, WireEvent},
 };
 use deadlines::Departure;
 pub(crate) use deadlines::Drain;
+pub use mailbox::Mailbox;
 
 /// How many answers may wait for a client to read before what it says waits too.
 const UNSAID_MAX: usize = 8;
-
-/// Where a session's deliveries come from and what becomes of them.
-pub trait Mailbox: Send + Sized {
-    /// Waits for what comes next. Cancel safe.
-    fn next(&mut self) -> impl Future<Output = Incoming> + Send;
-    /// What is there already.
-    fn try_next(&mut self) -> Option<Incoming>;
-    /// Settles deliveries; returns how many there were to settle.
-    fn settle(&mut self, tags: &[Tag], outcome: Outcome) -> usize;
-    /// Returns once everything unsettled is back in the queue.
-    fn leave(self) -> impl Future<Output = ()> + Send;
-}
-
-impl Mailbox for Subscription {
-    fn next(&mut self) -> impl Future<Output = Incoming> + Send {
-        self.next()
-    }
-
-    fn try_next(&mut self) -> Option<Incoming> {
-        self.try_next()
-    }
-
-    fn settle(&mut self, tags: &[Tag], outcome: Outcome) -> usize {
-        self.settle(tags, outcome)
-    }
-
-    fn leave(self) -> impl Future<Output = ()> + Send {
-        self.leave()
-    }
-}
 
 /// What all sessions of a gateway have in common.
 #[derive(Debug)]
@@ -274,46 +242,6 @@ where
             }
             WireEvent::Broken(error) => Err(error.into()),
         }
-    }
-
-    fn on_client(&mut self, text: &str) -> Result<(), End> {
-        let now = Instant::now();
-        let not_sent = |NotSent| End::ContractBroken("an answer to a message that was not sent".to_owned());
-        match ClientFrame::parse(text).map_err(|error| End::ContractBroken(error.to_string()))? {
-            ClientFrame::Ack { seq } => {
-                let acked: Vec<_> = self.outbox.ack(seq, now).map_err(not_sent)?.collect();
-                self.settle(acked, Outcome::Ack);
-            }
-            ClientFrame::Nack { seq, requeue } => match self.outbox.nack(seq, now).map_err(not_sent)? {
-                Some(nacked) if requeue => self.requeues.push(nacked.tag, now),
-                nacked => self.settle(nacked, Outcome::Reject),
-            },
-            ClientFrame::Refresh { token } => self.refresh(&token.0),
-            ClientFrame::Ping => self.say(&ServerFrame::Pong),
-        }
-        Ok(())
-    }
-
-    fn refresh(&mut self, token: &str) {
-        let Particulars { name, identity: old, expiry, .. } = &mut self.particulars;
-        let reason = match self.terms.verifier.verify(token) {
-            Ok(new) if (&new.client, &new.consumer) != (&old.client, &old.consumer) => {
-                "the token is for another client"
-            }
-            Ok(new) if new.expires_at <= old.expires_at => "the token does not last longer than the present one",
-            Ok(new) => {
-                *expiry = Expiry::of(&new, self.terms.expiring_notice);
-                *old = new;
-                let expires_at = old.expires_at;
-                return self.say(&ServerFrame::Refreshed { expires_at });
-            }
-            Err(error) => {
-                debug!("A new token of {name} is refused: {error}");
-                "the token is not valid"
-            }
-        };
-        info!("AuthProxy {}: {name} stays with its old token: {reason}", self.terms.proxy_id);
-        self.say(&ServerFrame::Error { reason: reason.into() });
     }
 
     fn settle(&mut self, sent: impl IntoIterator<Item = Sent>, outcome: Outcome) {

@@ -1,4 +1,4 @@
-use protocol::token::Minter;
+use protocol::{token::Minter, v1::ClientFrame};
 
 use super::*;
 
