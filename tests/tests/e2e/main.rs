@@ -22,6 +22,7 @@ mod faults;
 mod giving_up;
 mod identities;
 mod odd_names;
+mod properties_v1;
 mod refusals;
 mod republish;
 mod returning;
