@@ -74,8 +74,11 @@ fn head(page: &mut String, admin: &Admin) -> fmt::Result {
     Ok(())
 }
 
+/// A row: its name and its number.
+type Counted = (&'static str, fn(&Totals) -> u64);
+
 /// What is counted, in the order of the table.
-const COUNTED: [(&str, fn(&Totals) -> u64); 10] = [
+const COUNTED: [Counted; 10] = [
     ("upgraded", |totals| totals.accepted),
     ("refused", |totals| totals.refused),
     ("closed", |totals| totals.closed),

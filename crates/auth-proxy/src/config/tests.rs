@@ -221,3 +221,16 @@ fn nothing_shows_a_secret() {
         ConfigError::AmqpUrl(broker::endpoint::Endpoint::parse("http://u:swordfish@h", "u").expect_err("a scheme"));
     assert!(!error.to_string().contains("swordfish"));
 }
+
+#[test]
+fn an_admin_port_that_others_can_reach_is_loud() {
+    assert_eq!(config(&["--jwt-secret", SECRET]).admin_listen, None);
+    for quiet in ["127.0.0.1:9100", "[::1]:0", "[::ffff:127.0.0.1]:0"] {
+        let config = config(&["--jwt-secret", SECRET, "--admin-listen", quiet]);
+        assert!(config.admin_listen.is_some() && config.warnings.is_empty(), "{:?}", config.warnings);
+    }
+    for loud in ["0.0.0.0:9100", "[::]:0", "192.0.2.1:9100"] {
+        let config = config(&["--jwt-secret", SECRET, "--admin-listen", loud]);
+        assert!(config.warnings[0].contains("--admin-listen"), "{:?}", config.warnings);
+    }
+}
