@@ -38,7 +38,9 @@ async fn say(server: &mut Server, frame: ServerFrame<'_>) {
 
 /// The client's next frame.
 async fn hear(server: &mut Server) -> ClientFrame<'static> {
-    match server.next().await {
+    // The clock is paused: a day in which nothing happens passes in no time.
+    let said = tokio::time::timeout(Duration::from_secs(86_400), server.next()).await;
+    match said.expect("nothing is said") {
         Some(Ok(Message::Text(text))) => ClientFrame::parse(&text).unwrap(),
         other => panic!("{other:?}"),
     }
@@ -164,7 +166,7 @@ async fn tokens_are_refreshed_and_refusals_tried_again() {
             say(&mut server, answer).await;
         }
         say(&mut server, ServerFrame::Expiring { r#in: 10 }).await;
-        assert!(matches!(hear(&mut server).await, ClientFrame::Refresh { .. }), "at once");
+        assert!(matches!(hear(&mut server).await, ClientFrame::Refresh { .. }), "pressed");
         asked.push(start.elapsed().as_secs());
         server.close(None).await.unwrap();
         asked
@@ -173,7 +175,7 @@ async fn tokens_are_refreshed_and_refusals_tried_again() {
     assert!((2_690..=3_060).contains(&asked[0]), "{asked:?}");
     assert!(asked[1] > asked[0] && asked[1] < 3_600, "{asked:?}");
     assert!((2_690..=3_061).contains(&(asked[2] - asked[1])), "{asked:?}");
-    assert_eq!(asked[3], asked[2]);
+    assert!(asked[3] - asked[2] <= 2, "as soon as a new token can have a later second than the last: {asked:?}");
     assert_eq!((rig.instance.outcome.v1.refreshed, rig.instance.outcome.v1.refresh_failed), (2, 1));
 }
 
