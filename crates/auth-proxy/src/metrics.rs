@@ -273,7 +273,7 @@ pub fn first_page() -> Result<String, fmt::Error> {
         reconnects: 0,
         outages: std::time::Duration::ZERO,
     };
-    let links = ["deliveries", "declarations"].map(link).to_vec();
+    let links = ["deliveries", "declarations", "control"].map(link).to_vec();
     let vitals = Vitals { links, ..Vitals::default() };
     Metrics::new(Box::new(move || vitals.clone())).prometheus_text()
 }
