@@ -140,6 +140,6 @@ mod tests {
         let file = directory.path().join("other.json");
         fs::write(&file, "{}").unwrap();
         let error = Run::read(&file).unwrap_err().to_string();
-        assert!(error.contains("other.json") && error.contains("machine"), "{error}");
+        assert!(error.contains("other.json") && error.contains("benchmarks"), "{error}");
     }
 }

@@ -21,25 +21,35 @@ mod sample;
 mod score;
 
 use std::env;
+use std::process::ExitCode;
 
+use bench::stalled::Sample;
 use clap::Parser as _;
 use rig::Node;
-use tokio::runtime::Runtime;
 
 use args::Args;
 use sample::{Place, sample};
 
 /// Sockets beside those of the sessions.
 const DESCRIPTORS_BESIDE: u64 = 256;
+/// Cores that other work may take before the numbers are worth nothing.
+const OTHERS_MAX: f64 = 0.1;
 
-fn main() {
+fn main() -> ExitCode {
     // Cargo says it to every benchmark.
     let args = Args::parse_from(env::args_os().filter(|arg| arg != "--bench"));
     // The proxy inherits the limit.
     let wanted = args.sessions + DESCRIPTORS_BESIDE;
     let limit = service::descriptors::raise(wanted).map_or(0, |limit| limit.soft);
     assert!(limit >= wanted, "{wanted} open files are needed, and the limit is {limit}: see `ulimit -Hn`");
-    Runtime::new().expect("threads and an event queue").block_on(run(&args));
+    let ended = service::program::run(async |shutdown| {
+        tokio::select! {
+            () = run(&args) => ExitCode::SUCCESS,
+            // Broker and proxy end with what was dropped here.
+            () = shutdown.begun() => ExitCode::FAILURE,
+        }
+    });
+    ended.expect("threads and an event queue")
 }
 
 async fn run(args: &Args) {
@@ -55,6 +65,16 @@ async fn run(args: &Args) {
             samples.push(sample);
         }
     }
-    let table = bench::stalled::keep(args.settings(), samples, &args.runs, args.quick).expect("the results can be kept");
+    warn_if_busy(&samples);
+    let table =
+        bench::stalled::keep(args.settings(), samples, &args.runs, args.quick).expect("the results can be kept");
     print!("{table}");
+}
+
+fn warn_if_busy(samples: &[Sample]) {
+    let busy = |sample: &&Sample| sample.fixed_rate.others_cores.max(sample.full_speed.others_cores) > OTHERS_MAX;
+    let busy = samples.iter().filter(busy).count();
+    if busy > 0 {
+        eprintln!("something else took more than {OTHERS_MAX} cores in {busy} of {}: do not keep these", samples.len());
+    }
 }

@@ -31,14 +31,15 @@ fn settings(run: &Run) -> String {
     let lanes = run.samples.iter().map(|sample| sample.lanes).max().unwrap_or_default();
     let others = most(|sample| sample.fixed_rate.others_cores.max(sample.full_speed.others_cores));
     format!(
-        "{} v1 sessions on {lanes} lanes, window {}, bodies of {} B; {} rounds, {} s each. Medians, and the smallest and \
-         largest of the rounds; multiples are of the same round without stalled clients. Something else took {others:.2} \
-         cores at most.",
+        "{} v1 sessions on {lanes} lanes, window {}, bodies of {} B; {} s at a fixed rate, and as long at full speed, with \
+         {} messages under way. Medians of {} rounds (smallest to largest); multiples are of the same round without stalled \
+         clients. Something else took {others:.2} cores at most.",
         grouped(settings.sessions),
         settings.window,
         settings.body_bytes,
-        settings.rounds,
         settings.seconds,
+        grouped(settings.in_flight),
+        settings.rounds,
     )
 }
 
@@ -89,9 +90,8 @@ fn cell(row: &Row, share: f64, shares: &[f64], samples: &[Sample]) -> String {
         })
         .collect();
     let multiples = spread(&multiples);
-    multiples.map_or(written.clone(), |(middle, least, most)| {
-        format!("{written}, × {middle:.2} ({least:.2} to {most:.2})")
-    })
+    multiples
+        .map_or(written.clone(), |(middle, least, most)| format!("{written}, × {middle:.2} ({least:.2} to {most:.2})"))
 }
 
 fn of(share: f64, samples: &[Sample]) -> impl Iterator<Item = &Sample> {
@@ -170,8 +170,9 @@ mod tests {
         let expected = "\
 AMD EPYC, 2 cores, Debian x86_64; rustc 1.95.0; 2026-01-02.
 
-2,000 v1 sessions on 16 lanes, window 16, bodies of 130 B; 2 rounds, 10 s each. Medians, and the smallest and largest of \
-the rounds; multiples are of the same round without stalled clients. Something else took 0.02 cores at most.
+2,000 v1 sessions on 16 lanes, window 16, bodies of 130 B; 10 s at a fixed rate, and as long at full speed, with 1,000 \
+messages under way. Medians of 2 rounds (smallest to largest); multiples are of the same round without stalled clients. \
+Something else took 0.02 cores at most.
 
 | | 0 % stalled | 10 % stalled |
 | --- | ---: | ---: |
