@@ -18,10 +18,11 @@
 //! In reading order:
 //!
 //! - [`node`]: the RabbitMQ that tests share, or one to kill and restart.
-//! - [`vhost`]: a vhost per test: URLs, policy, exact counts, faults, publishing.
+//! - [`vhost`]: a vhost per test: URLs, policy, exact counts, faults, publishing, frames written by hand.
 //! - [`proxy`]: the proxy in this process.
 //! - [`admin`]: what its operator sees.
 //! - [`client`]: a WebSocket, frame by frame; [`tokens`] for it, good and odd.
+//! - [`crowd`]: v1 clients by the hundred that read, ack and note what they saw.
 //! - [`http`]: requests by hand and their complete answers.
 //! - [`program`]: the built binaries, their lines, signals and exit codes.
 //! - [`relay`]: a network that stalls, swallows and cuts.
@@ -37,6 +38,7 @@
 
 pub mod admin;
 pub mod client;
+pub mod crowd;
 pub mod http;
 pub mod node;
 pub mod program;
@@ -48,6 +50,7 @@ pub mod wait;
 
 pub use admin::{Admin, Counts};
 pub use client::{Client, Dial, Received};
+pub use crowd::Crowd;
 pub use node::Node;
 pub use program::{Program, ProxyProcess};
 pub use proxy::Proxy;
