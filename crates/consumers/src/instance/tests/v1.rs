@@ -48,13 +48,16 @@ async fn hear(server: &mut Server) -> ClientFrame<'static> {
 
 /// The code of the client's close frame, everything before it skipped.
 async fn goodbye(server: &mut Server) -> u16 {
-    loop {
-        match server.next().await {
-            Some(Ok(Message::Close(Some(frame)))) => return frame.code.into(),
-            Some(Ok(_)) => {}
-            other => panic!("{other:?}"),
+    let said = tokio::time::timeout(Duration::from_secs(86_400), async {
+        loop {
+            match server.next().await {
+                Some(Ok(Message::Close(Some(frame)))) => return u16::from(frame.code),
+                Some(Ok(_)) => {}
+                other => panic!("{other:?}"),
+            }
         }
-    }
+    });
+    said.await.expect("no goodbye")
 }
 
 fn v1(typed: &str) -> Rig {
