@@ -87,7 +87,8 @@ fn the_policy_is_the_contracts() {
         "name": "proxy-subscription",
         "pattern": "^proxy-subscription-",
         "apply-to": "queues",
-        "priority": 0,
+        // A queue has one policy, and of two with one priority either; what nobody has given a priority has 0.
+        "priority": 10,
         "definition": {
             "expires": 60_000,
             "max-length": 1_000,
