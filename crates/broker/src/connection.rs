@@ -6,7 +6,15 @@ use lapin::{Connection, ConnectionProperties, ErrorKind};
 use rand::seq::SliceRandom;
 use tokio::time::timeout;
 
-use crate::endpoint::Endpoint;
+use crate::{
+    endpoint::Endpoint,
+    screen::{self, Unreadable},
+};
+
+/// For one of several endpoints: one that is silent (switched off, or behind a firewall that drops) may not cost the time
+/// that a slow broker gets. After an outage every link may meet it before the one that answers, and all sessions have to be
+/// back long before their mailboxes expire.
+const ONE_OF_SEVERAL_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// How a connection introduces itself and how long it may take.
 #[derive(Clone, Debug)]
@@ -15,7 +23,7 @@ pub struct ConnectionOptions {
     pub name: String,
     /// A silent peer is given up after twice this long. The server's own default is 60 s, that is 120 s until noticed.
     pub heartbeat: Duration,
-    /// For TCP, login and the opening of the vhost together, per endpoint.
+    /// For TCP, login and the opening of the vhost together. Of several endpoints each gets 5 s at most.
     pub timeout: Duration,
 }
 
@@ -52,7 +60,8 @@ impl ConnectError {
 }
 
 /// Connects to the first endpoint that accepts, each tried once, from a random start so that many clients spread over
-/// the nodes of a cluster.
+/// the nodes of a cluster. What a producer wrote into a message cannot end the connection (see [`screen`]); `unreadable`
+/// counts what would have.
 ///
 /// # Errors
 /// That of the first endpoint in the list, whatever the order of the tries, so that the same trouble reads the same each
@@ -60,12 +69,17 @@ impl ConnectError {
 ///
 /// # Cancel safety
 /// Dropping the future drops the half-open connection; nothing is left behind.
-pub async fn connect(endpoints: &[Endpoint], options: &ConnectionOptions) -> Result<Connection, ConnectError> {
+pub async fn connect(
+    endpoints: &[Endpoint],
+    options: &ConnectionOptions,
+    unreadable: &Unreadable,
+) -> Result<Connection, ConnectError> {
     let mut order: Vec<(usize, &Endpoint)> = endpoints.iter().enumerate().collect();
     order.shuffle(&mut rand::rng());
     let mut failures = Vec::new();
+    let patience = if endpoints.len() > 1 { options.timeout.min(ONE_OF_SEVERAL_TIMEOUT) } else { options.timeout };
     for (place, endpoint) in order {
-        match connect_one(endpoint, options).await {
+        match connect_one(endpoint, options, unreadable, patience).await {
             Ok(connection) => return Ok(connection),
             Err(error) => failures.push((error.is_transient(), place, error)),
         }
@@ -74,16 +88,21 @@ pub async fn connect(endpoints: &[Endpoint], options: &ConnectionOptions) -> Res
     Err(first.map_or(ConnectError::NoEndpoint, |(_, _, error)| error))
 }
 
-async fn connect_one(endpoint: &Endpoint, options: &ConnectionOptions) -> Result<Connection, ConnectError> {
+async fn connect_one(
+    endpoint: &Endpoint,
+    options: &ConnectionOptions,
+    unreadable: &Unreadable,
+    patience: Duration,
+) -> Result<Connection, ConnectError> {
     let heartbeat_s = u16::try_from(options.heartbeat.as_secs()).unwrap_or(u16::MAX).max(1);
     let properties = ConnectionProperties::default().with_connection_name(options.name.clone().into());
-    let attempt = Connection::connect_uri(endpoint.to_uri(heartbeat_s), properties);
-    match timeout(options.timeout, Box::pin(attempt)).await {
+    let attempt = screen::connect(endpoint.to_uri(heartbeat_s), properties, &options.name, unreadable);
+    match timeout(patience, Box::pin(attempt)).await {
         Ok(Ok(connection)) => Ok(connection),
         Ok(Err(error)) => Err(classify(endpoint, &error)),
         Err(_) => Err(ConnectError::Unreachable {
             endpoint: endpoint.to_string(),
-            reason: format!("no answer within {:?}", options.timeout),
+            reason: format!("no answer within {patience:?}"),
         }),
     }
 }
