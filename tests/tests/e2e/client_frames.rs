@@ -24,8 +24,11 @@ enum Meets {
 }
 use Meets::{Answer, End, Silence};
 
-/// A client that has two messages says `frames` and meets `result`, beside a client that streams on the same lane.
-async fn check(rows: Vec<(String, Vec<(OpCode, bool, Vec<u8>)>, Meets)>) {
+/// What a row is called, the frames (kind, whether it is the last of its message, payload), and what they meet.
+type Row = (String, Vec<(OpCode, bool, Vec<u8>)>, Meets);
+
+/// A client that has two messages says a row's frames, beside a client that streams on the same lane.
+async fn check(rows: Vec<Row>) {
     let vhost = Vhost::new(&Node::shared().await).await;
     let proxy = Proxy::start(&vhost, &["--pong-timeout", "1h"]);
     let control = Control::start(&vhost, proxy.addr()).await;
@@ -71,7 +74,7 @@ async fn expect_pong(client: &mut Client, name: &str) {
     assert_eq!(client.said().await, ServerFrame::Pong, "{name}");
 }
 
-fn texts(rows: &[(&str, Meets)]) -> Vec<(String, Vec<(OpCode, bool, Vec<u8>)>, Meets)> {
+fn texts(rows: &[(&str, Meets)]) -> Vec<Row> {
     rows.iter()
         .map(|(text, result)| ((*text).to_owned(), vec![(TEXT, true, text.as_bytes().to_vec())], *result))
         .collect()
