@@ -3,25 +3,73 @@
 //! A claim is held from before the queue is declared until everything that its subscription had not settled is back in
 //! the queue. Who asks for a queue that is claimed replaces the holder: the holder is told, and the newcomer waits until
 //! the claim is free. A newcomer who is still waiting is itself replaced by the next one.
+//!
+//! What sessions of other proxies want is decided by the [`Party`] of the claim. It goes with its claim, so that nothing
+//! that was said to an old one touches the next.
 
 use std::{
+    borrow::Borrow,
     collections::{HashMap, hash_map::Entry},
-    sync::{Arc, Mutex},
+    hash::{Hash, Hasher},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU64, Ordering},
+    },
 };
 
 use protocol::names::QueueName;
-use tokio::sync::oneshot;
+use tokio::{
+    sync::{Notify, oneshot},
+    time::Instant,
+};
 use tokio_util::sync::CancellationToken;
 
-use crate::lock;
+use crate::{
+    control::{
+        message::{Message, Order, ProxyId, Said},
+        rules::{Party, Reaction},
+    },
+    lock,
+};
+
+static HOLDERS: AtomicU64 = AtomicU64::new(1);
 
 /// The registry. Cheap to clone.
 #[derive(Clone, Default)]
-pub(crate) struct Claims(Arc<Mutex<HashMap<QueueName, Slot>>>);
+pub(crate) struct Claims(Arc<Mutex<HashMap<Key, Slot>>>);
+
+/// A queue name that can be looked up by its text.
+#[derive(Clone, PartialEq, Eq)]
+struct Key(QueueName);
+
+impl Hash for Key {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.0.as_str().hash(state);
+    }
+}
+
+impl Borrow<str> for Key {
+    fn borrow(&self) -> &str {
+        self.0.as_str()
+    }
+}
 
 struct Slot {
-    replaced: CancellationToken,
-    waiter: Option<oneshot::Sender<Claim>>,
+    stake: Stake,
+    party: Party,
+    waiter: Option<Waiter>,
+}
+
+struct Waiter {
+    turn: oneshot::Sender<Claim>,
+    entrant: Entrant,
+}
+
+/// When somebody came to claim.
+#[derive(Clone, Copy)]
+struct Entrant {
+    order: Order,
+    since: Instant,
 }
 
 /// Somebody newer wants the same queue.
@@ -30,11 +78,31 @@ struct Slot {
 pub struct Superseded;
 
 /// The right to subscribe to one queue. Dropping it lets the next one in.
-pub struct Claim {
-    queue: QueueName,
-    replaced: CancellationToken,
+pub struct Claim(Stake);
+
+/// A claim as seen by those who work for it; it does not keep the claim.
+#[derive(Clone)]
+pub(crate) struct Stake {
     claims: Claims,
+    queue: QueueName,
+    /// Tells the claims on one queue apart.
+    holder: u64,
+    entrant: Entrant,
+    replaced: CancellationToken,
+    released: CancellationToken,
+    news: Arc<Notify>,
 }
+
+/// What is to be done about a message.
+pub(crate) enum Answer {
+    Nothing,
+    Say(Said),
+    /// The session was told to end; say so when this is cancelled.
+    SayGoneAfter(CancellationToken),
+}
+
+/// A claim whose holder found another consumer in its mailbox; it hears of others until this is dropped.
+pub(crate) struct Waiting<'a>(&'a Stake);
 
 impl Claims {
     /// Waits for the queue, after telling its holder that it is replaced.
@@ -42,27 +110,46 @@ impl Claims {
     /// # Cancel safety
     /// Dropping the future gives the place in the line up; a claim that was handed over meanwhile is released.
     pub(crate) async fn claim(&self, queue: &QueueName) -> Result<Claim, Superseded> {
+        let entrant = Entrant { order: Order::now(), since: Instant::now() };
         let turn = {
             let mut slots = lock(&self.0);
-            match slots.entry(queue.clone()) {
+            match slots.entry(Key(queue.clone())) {
                 Entry::Vacant(vacant) => {
-                    let claim = self.new_claim(queue.clone());
-                    vacant.insert(Slot { replaced: claim.replaced.clone(), waiter: None });
-                    return Ok(claim);
+                    let stake = Stake::new(self.clone(), queue.clone(), entrant);
+                    vacant.insert(Slot::new(stake.clone()));
+                    return Ok(Claim(stake));
                 }
                 Entry::Occupied(mut occupied) => {
-                    let (sender, turn) = oneshot::channel();
-                    occupied.get().replaced.cancel();
-                    occupied.get_mut().waiter = Some(sender);
-                    turn
+                    let (turn, receiver) = oneshot::channel();
+                    occupied.get().stake.replaced.cancel();
+                    occupied.get_mut().waiter = Some(Waiter { turn, entrant });
+                    receiver
                 }
             }
         };
         turn.await.map_err(|_| Superseded)
     }
 
-    fn new_claim(&self, queue: QueueName) -> Claim {
-        Claim { queue, replaced: CancellationToken::new(), claims: self.clone() }
+    /// What another proxy said.
+    pub(crate) fn hear(&self, me: ProxyId, message: &Message) -> Answer {
+        let mut slots = lock(&self.0);
+        let Some(Slot { stake, party, .. }) = slots.get_mut(message.queue.as_str()) else { return Answer::Nothing };
+        match party.hear(me, message.from, &message.said, stake.entrant.since.elapsed(), rand::random()) {
+            Reaction::Nothing => Answer::Nothing,
+            Reaction::Say(said) => Answer::Say(said),
+            Reaction::End => {
+                stake.replaced.cancel();
+                Answer::SayGoneAfter(stake.released.clone())
+            }
+            Reaction::Lose => {
+                stake.replaced.cancel();
+                Answer::Nothing
+            }
+            Reaction::Look => {
+                stake.news.notify_one();
+                Answer::Nothing
+            }
+        }
     }
 
     #[cfg(test)]
@@ -71,36 +158,122 @@ impl Claims {
     }
 }
 
+impl Slot {
+    fn new(stake: Stake) -> Self {
+        Self { party: Party::new(stake.entrant.order), stake, waiter: None }
+    }
+}
+
 impl Claim {
     /// The queue.
     pub fn queue(&self) -> &QueueName {
-        &self.queue
+        &self.0.queue
     }
 
     /// Cancelled when a newer connection asks for the queue.
     pub fn replaced(&self) -> CancellationToken {
-        self.replaced.clone()
+        self.0.replaced.clone()
+    }
+
+    pub(crate) fn stake(&self) -> Stake {
+        self.0.clone()
     }
 }
 
 impl Drop for Claim {
     fn drop(&mut self) {
-        let mut slots = lock(&self.claims.0);
-        let Some(slot) = slots.get_mut(&self.queue) else { return };
-        let refused = match slot.waiter.take() {
-            None => {
-                slots.remove(&self.queue);
-                None
-            }
-            Some(waiter) => {
-                let claim = self.claims.new_claim(self.queue.clone());
-                slot.replaced = claim.replaced.clone();
-                waiter.send(claim).err()
-            }
+        let Self(stake) = self;
+        let mut slots = lock(&stake.claims.0);
+        let refused = match slots.get_mut(stake.queue.as_str()) {
+            Some(slot) if slot.stake.holder == stake.holder => match slot.waiter.take() {
+                None => {
+                    slots.remove(stake.queue.as_str());
+                    None
+                }
+                Some(Waiter { turn, entrant }) => {
+                    let next = Stake::new(stake.claims.clone(), stake.queue.clone(), entrant);
+                    *slot = Slot::new(next.clone());
+                    turn.send(Claim(next)).err()
+                }
+            },
+            _ => None,
         };
         drop(slots);
+        stake.released.cancel();
         // A waiter that went away hands its claim back here, where the lock is free again.
         drop(refused);
+    }
+}
+
+impl Stake {
+    fn new(claims: Claims, queue: QueueName, entrant: Entrant) -> Self {
+        Self {
+            claims,
+            queue,
+            holder: HOLDERS.fetch_add(1, Ordering::Relaxed),
+            entrant,
+            replaced: CancellationToken::new(),
+            released: CancellationToken::new(),
+            news: Arc::default(),
+        }
+    }
+
+    pub(crate) fn queue(&self) -> &QueueName {
+        &self.queue
+    }
+
+    /// Waits until a newer connection asks for the queue. Cancel safe.
+    pub(crate) async fn replaced(&self) {
+        self.replaced.cancelled().await;
+    }
+
+    /// The mailbox is its own: from here on it is a session, and no longer an upgrade.
+    pub(crate) fn establish(&self) {
+        self.with_party(Party::establish);
+    }
+
+    /// Whether its upgrade is still on its way.
+    pub(crate) fn is_fresh(&self) -> bool {
+        self.with_party(|party| party.is_fresh()).unwrap_or(false)
+    }
+
+    /// It found another consumer.
+    pub(crate) fn wait(&self) -> Waiting<'_> {
+        self.with_party(Party::wait);
+        Waiting(self)
+    }
+
+    /// What it says about itself to other proxies.
+    pub(crate) fn notice(&self) -> Said {
+        let age = self.entrant.since.elapsed();
+        let claimant = self.with_party(|party| party.claimant(age));
+        // Without a claim nobody waits: this is said in vain, and answered by nobody.
+        let claimant = claimant.unwrap_or_else(|| Party::new(self.entrant.order).claimant(age));
+        Said::Notice { claimant }
+    }
+
+    fn with_party<T>(&self, act: impl FnOnce(&mut Party) -> T) -> Option<T> {
+        let mut slots = lock(&self.claims.0);
+        let slot = slots.get_mut(self.queue.as_str()).filter(|slot| slot.stake.holder == self.holder)?;
+        Some(act(&mut slot.party))
+    }
+}
+
+impl Waiting<'_> {
+    /// Waits until there is a reason to look. Cancel safe.
+    pub(crate) async fn news(&self) {
+        self.0.news.notified().await;
+    }
+
+    /// Notes what a look saw; true when the mailbox is free.
+    pub(crate) fn saw(&self, others: u32) -> bool {
+        self.0.with_party(|party| party.saw(others)).unwrap_or(true)
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.with_party(Party::stop_waiting);
     }
 }
 

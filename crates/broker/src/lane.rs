@@ -6,9 +6,11 @@
 //! - *Consume and leave take turns* (`control`): `basic.qos` and `basic.consume` are one step, and when a consume kills
 //!   the channel it is known whose it was.
 //! - *Leaving* is in [`leaving`].
-//! - *Rebuild*: a channel that dies is opened anew and every subscription is put back; sockets notice nothing.
+//! - *Rebuild*: a channel that dies is opened anew and every subscription is put back ([`resuming`]); sockets notice
+//!   nothing.
 
 mod leaving;
+mod resuming;
 
 use std::{
     collections::HashMap,
@@ -19,7 +21,6 @@ use std::{
     time::Duration,
 };
 
-use futures::{StreamExt, future::join_all, stream};
 use lapin::{
     Consumer,
     options::{BasicConsumeOptions, BasicQosOptions},
@@ -42,8 +43,6 @@ use crate::{
     topology::{TopologyError, short},
 };
 
-/// How many subscriptions of a lane are probed at once after an outage; the broker's own limit is near.
-const RESUME_CONCURRENCY: usize = 8;
 /// Pauses of a subscription that could not be restored although the broker answers.
 const RETRY_FIRST: Duration = Duration::from_millis(50);
 const RETRY_CAP: Duration = Duration::from_secs(5);
@@ -95,19 +94,6 @@ pub(crate) enum AttachError {
     NoChannel,
     /// The broker refused this very consume, and closed the channel for it.
     Refused(TopologyError),
-}
-
-/// Whether a subscription is to be tried again on the same life of the channel.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Tried {
-    Done,
-    Again,
-}
-
-impl Tried {
-    fn is_again(self) -> bool {
-        self == Self::Again
-    }
 }
 
 impl Lane {
@@ -205,84 +191,6 @@ impl Lane {
     pub(crate) fn open_tags(&self) -> u64 {
         let live = lock(&self.seen_live).upgrade();
         live.filter(|live| live.is_alive()).map_or(0, |live| live.open_tags())
-    }
-
-    /// A first try for each, a few at a time; those that fail then go on by themselves and hold up nobody.
-    async fn resume_all(&self, seats: Vec<Arc<Seat>>, live: &Arc<Live>) {
-        let failed = stream::iter(seats)
-            .map(|seat| async move { self.try_resume(&seat, live).await.is_again().then_some(seat) })
-            .buffer_unordered(RESUME_CONCURRENCY)
-            .filter_map(std::future::ready)
-            .collect::<Vec<_>>()
-            .await;
-        join_all(failed.iter().map(|seat| self.resume(seat, live))).await;
-    }
-
-    /// Puts a subscription back on this life of the channel, as long as that takes or lasts.
-    pub(crate) async fn resume(&self, seat: &Arc<Seat>, live: &Arc<Live>) {
-        let mut backoff = Backoff::new(RETRY_FIRST, RETRY_CAP);
-        while self.try_resume(seat, live).await.is_again() {
-            sleep(backoff.next()).await;
-        }
-    }
-
-    /// Looks whether the queue is still there, makes it anew if not, and consumes.
-    async fn try_resume(&self, seat: &Arc<Seat>, live: &Arc<Live>) -> Tried {
-        let Some(pool) = self.pool.upgrade() else { return Tried::Done };
-        if !live.is_alive() || seat.leaving.is_cancelled() {
-            return Tried::Done;
-        }
-        match timeout(self.timing.request_timeout, pool.restore(seat)).await {
-            Ok(Ok(())) => {}
-            Ok(Err(error)) if !error.is_transient() => {
-                warn!("Subscription of {} cannot be restored: {error}", seat.queue);
-                self.lose(seat, error.to_string());
-                return Tried::Done;
-            }
-            Ok(Err(error)) => {
-                debug!("Subscription of {} is not restored yet: {error}", seat.queue);
-                return Tried::Again;
-            }
-            Err(_) => {
-                debug!("Subscription of {} is not restored yet: no answer", seat.queue);
-                return Tried::Again;
-            }
-        }
-        if let Err(AttachError::Refused(error)) = self.attach(seat, Some(live.generation)).await {
-            warn!("Lane {} lost its channel to the consume of {}: {error}", self.id, seat.queue);
-            if self.quarantined.load(Ordering::Acquire) {
-                self.lose(seat, error.to_string());
-            } else {
-                pool.relocate(seat.clone());
-            }
-        }
-        Tried::Done
-    }
-
-    fn lose(&self, seat: &Seat, reason: String) {
-        self.quarantined.store(false, Ordering::Release);
-        seat.lose(reason);
-    }
-
-    /// Takes in a seat that has no consumer; it gets one now, or when the lane has a channel.
-    pub(crate) async fn adopt(&self, seat: &Arc<Seat>) {
-        let live = {
-            let mut control = self.control.lock().await;
-            control.seats.insert(seat.id, seat.clone());
-            control.live.clone()
-        };
-        if let Some(live) = live {
-            self.resume(seat, &live).await;
-        }
-    }
-
-    /// The broker cancelled one consumer: its queue was deleted. The channel lives on.
-    pub(crate) async fn resume_after_cancel(&self, seat: &Arc<Seat>, live: &Arc<Live>) {
-        {
-            let _turn = self.control.lock().await;
-            seat.attached.store(0, Ordering::Release);
-        }
-        self.resume(seat, live).await;
     }
 
     /// Starts to consume for a seat, and seats it here; on this life of the channel alone, if one is given.

@@ -15,12 +15,15 @@
 //! - [`properties`]: what a producer said about a message.
 //! - [`subscription`]: what a session holds: deliveries in, settlements out.
 //! - [`claims`]: one owner per queue within this process; the newest wins.
-//! - [`mailboxes`]: the front door: claim, declare, subscribe.
+//! - `control`: the same across proxies.
+//! - [`mailboxes`]: the front door: who wants deliveries claims a mailbox.
+//! - `subscribing`: from a claim to a subscription.
 //! - [`vitals`]: how it stands with the broker, in numbers.
 //! - [`publisher`]: publishing with confirms, on connections of its own.
 
 pub mod claims;
 pub mod connection;
+mod control;
 mod declarer;
 pub mod endpoint;
 mod lane;
@@ -32,6 +35,7 @@ pub mod pool;
 pub mod properties;
 pub mod publisher;
 mod seat;
+mod subscribing;
 pub mod subscription;
 pub mod topology;
 pub mod vitals;

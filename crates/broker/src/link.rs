@@ -24,8 +24,8 @@ use crate::topology::{Exchange, TopologyError, check_exchanges};
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 const BACKOFF_FIRST: Duration = Duration::from_millis(500);
 const BACKOFF_CAP: Duration = Duration::from_secs(5);
-/// What needs a person (a refused login, a missing exchange) is tried at most this often. The proxy has two links, and one
-/// try a second in all is enough.
+/// What needs a person (a refused login, a missing exchange) is tried at most this often. The proxy has three links, and
+/// one or two tries a second in all are enough.
 const REFUSED_PAUSE: Duration = Duration::from_secs(2);
 /// A connection that lived this long was a good one: the next loss starts with a short wait again.
 const GOOD_AFTER: Duration = Duration::from_secs(10);
@@ -150,6 +150,14 @@ impl Link {
     pub async fn unblocked(&self) {
         let mut state = self.state.clone();
         let _ = state.wait_for(|state| !state.blocked).await;
+    }
+
+    /// Waits until the broker blocks the connection.
+    ///
+    /// # Cancel safety
+    /// Safe: it only looks.
+    pub(crate) async fn blocked(&self) {
+        self.when(|state| state.blocked).await;
     }
 
     /// Changes whenever the connection or one of its channels reports an error: a reason to look at one's channel.

@@ -12,6 +12,7 @@ use std::sync::{
 use tokio_util::task::TaskTracker;
 
 use crate::{
+    control::Control,
     declarer::Declarer,
     lane::{Lane, Timing},
     link::Link,
@@ -27,7 +28,8 @@ pub const OPEN_TAGS_MAX: u32 = 2_048;
 pub(crate) struct Pool {
     me: Weak<Self>,
     link: Link,
-    declarer: Arc<Declarer>,
+    pub(crate) declarer: Arc<Declarer>,
+    pub(crate) control: Control,
     timing: Timing,
     lanes_max: usize,
     /// Lanes live in these tasks.
@@ -37,6 +39,15 @@ pub(crate) struct Pool {
     places: Mutex<Places>,
     /// Channels that were opened for a lane that had lost its own.
     pub(crate) rebuilds: AtomicU64,
+}
+
+/// What a pool works with.
+pub(crate) struct Parts {
+    pub(crate) link: Link,
+    pub(crate) declarer: Arc<Declarer>,
+    pub(crate) control: Control,
+    pub(crate) keepers: TaskTracker,
+    pub(crate) tasks: TaskTracker,
 }
 
 #[derive(Default)]
@@ -62,18 +73,13 @@ impl Place {
 pub(crate) struct LanesFull;
 
 impl Pool {
-    pub(crate) fn new(
-        link: Link,
-        declarer: Arc<Declarer>,
-        timing: Timing,
-        lanes_max: usize,
-        keepers: TaskTracker,
-        tasks: TaskTracker,
-    ) -> Arc<Self> {
+    pub(crate) fn new(parts: Parts, timing: Timing, lanes_max: usize) -> Arc<Self> {
+        let Parts { link, declarer, control, keepers, tasks } = parts;
         Arc::new_cyclic(|me| Self {
             me: me.clone(),
             link,
             declarer,
+            control,
             timing,
             lanes_max,
             keepers,

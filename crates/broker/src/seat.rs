@@ -10,7 +10,12 @@ use protocol::names::{QueueName, RoutingKey};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-use crate::{claims::Claim, lane::Lane, live::Live, lock};
+use crate::{
+    claims::{Claim, Stake},
+    lane::Lane,
+    live::Live,
+    lock,
+};
 
 static SEATS: AtomicU64 = AtomicU64::new(1);
 
@@ -30,6 +35,7 @@ pub(crate) struct Seat {
     slot: Mutex<Slot>,
     changed: Notify,
     claim: Mutex<Option<Claim>>,
+    pub(crate) stake: Stake,
 }
 
 enum Slot {
@@ -59,6 +65,7 @@ impl Seat {
             lane: Mutex::new(lane),
             slot: Mutex::new(Slot::Empty),
             changed: Notify::new(),
+            stake: claim.stake(),
             claim: Mutex::new(Some(claim)),
         })
     }

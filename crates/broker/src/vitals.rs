@@ -13,6 +13,8 @@ pub struct Vitals {
     pub open_tags: u64,
     /// How often a lane got another channel, so far.
     pub lane_rebuilds: u64,
+    /// Messages of the control exchange that no proxy of this kind said, so far.
+    pub control_ignored: u64,
     /// The connections, in the same order each time.
     pub links: Vec<LinkVitals>,
 }

@@ -131,7 +131,7 @@ impl Use {
 
     /// By the formula, with nothing on its way. What was opened for a moment is closed a moment later: see [`expect_use`].
     fn is(&self, sessions: usize, lanes: u64) -> bool {
-        self.connections == ["auth-proxy 1 declarations", "auth-proxy 1 deliveries"]
+        self.connections == ["auth-proxy 1 control", "auth-proxy 1 declarations", "auth-proxy 1 deliveries"]
             && self.lanes == lanes
             && self.declaring <= 16
             && self.consumers == sessions

@@ -127,7 +127,7 @@ async fn connections_closed_by_an_operator_are_made_anew_and_all_are_served() {
     }
     let connections = vhost.connections().await;
     let of_proxy = connections.iter().filter(|connection| connection.user == "auth-proxy").count();
-    assert_eq!(of_proxy, 2, "as many as before: {connections:?}");
+    assert_eq!(of_proxy, 3, "as many as before: {connections:?}");
     proxy.stop().await;
 }
 

@@ -21,6 +21,7 @@ mod drain;
 mod expiry;
 mod faults;
 mod giving_up;
+mod handover;
 mod identities;
 mod killed;
 mod odd_names;

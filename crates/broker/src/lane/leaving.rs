@@ -50,6 +50,7 @@ impl Lane {
         let mut parts = Vec::new();
         for Leaver { seat, live, consumer, unsettled } in leavers {
             control.seats.remove(&seat.id);
+            seat.attached.store(0, Ordering::Release);
             self.quarantined.store(false, Ordering::Release);
             if let Some(Attachment { live, consumer, .. }) = seat.take() {
                 parts.push((live, Some(consumer), Vec::new()));

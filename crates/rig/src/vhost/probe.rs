@@ -55,7 +55,7 @@ pub struct Channel {
     pub number: u64,
     /// Who logged in.
     pub user: String,
-    /// Its consumers.
+    /// Its consumers of mailboxes.
     pub consumers: u64,
     /// Messages delivered on it and not acked.
     pub unacked: u64,
@@ -96,12 +96,15 @@ Connections = lists:map(
     Of(rabbit_networking:connection_info_all([pid, vhost, user, client_properties, channels]))),
 "#;
 
-const CHANNELS: &str = r"
+const CHANNELS: &str = r#"
+Talk = [P || C <- rabbit_amqqueue:consumers_all(V), P <- [proplists:get_value(channel_pid, C)],
+    {resource, _, queue, <<"proxy-control-", _/binary>>} <- [proplists:get_value(queue_name, C)]],
+Mailboxes = fun(P, K) -> max(0, K - length([T || T <- Talk, T =:= P])) end,
 Channels = lists:map(
     fun([{pid, P}, _, {connection, C}, {number, N}, {user, U}, {consumer_count, K}, {messages_unacknowledged, A}]) ->
-        #{pid => Pid(P), connection => Pid(C), number => N, user => U, consumers => K, unacked => A} end,
+        #{pid => Pid(P), connection => Pid(C), number => N, user => U, consumers => Mailboxes(P, K), unacked => A} end,
     Of(rabbit_channel:info_all([pid, vhost, connection, number, user, consumer_count, messages_unacknowledged]))),
-";
+"#;
 
 const CONSUMERS: &str = r"
 Consumers = lists:map(fun(C) -> maps:put(queue, maps:get(name, C), maps:remove(name, C)) end, lists:filter(IsMailbox, lists:map(

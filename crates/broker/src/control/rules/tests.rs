@@ -1,0 +1,180 @@
+use super::*;
+
+mod simulation;
+
+const US: ProxyId = ProxyId(1);
+const THEM: ProxyId = ProxyId(2);
+
+fn order(at_ms: u64) -> Order {
+    Order::new(at_ms, 0)
+}
+
+fn s(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
+}
+
+fn established(at_ms: u64) -> Party {
+    let mut party = Party::new(order(at_ms));
+    party.establish();
+    party
+}
+
+fn notice(at_ms: u64, fresh: bool, age: Duration) -> Said {
+    Said::Notice { claimant: Claimant::new(order(at_ms), fresh, age) }
+}
+
+fn confirm(at_ms: u64, fresh: bool, nonce: u64) -> Said {
+    Said::Confirm { to: US, nonce, claimant: Claimant::new(order(at_ms), fresh, s(0)) }
+}
+
+fn ask(at_ms: u64, nonce: u64) -> Reaction {
+    Reaction::Say(Said::Ask { to: THEM, order: order(at_ms), nonce })
+}
+
+fn newer(theirs: u64, ours: u64) -> Reaction {
+    Reaction::Say(Said::Newer { to: THEM, order: order(theirs), mine: order(ours) })
+}
+
+#[test]
+fn a_new_upgrade_beats_a_session_whatever_the_clocks_say() {
+    for at_ms in [1, 1_000] {
+        let mut party = established(500);
+        assert_eq!(party.hear(US, THEM, &notice(at_ms, true, s(0)), s(60), 7), ask(at_ms, 7));
+        assert_eq!(party.hear(US, THEM, &confirm(at_ms, true, 7), s(61), 8), Reaction::End);
+    }
+}
+
+#[test]
+fn an_upgrade_that_began_before_the_session_does_not_end_it() {
+    let mut party = established(500);
+    assert_eq!(party.hear(US, THEM, &notice(1_000, true, s(20)), s(10), 7), newer(1_000, 500));
+}
+
+#[test]
+fn between_two_upgrades_order_decides() {
+    let mut party = Party::new(order(500));
+    assert_eq!(party.hear(US, THEM, &notice(501, true, s(9)), s(1), 7), ask(501, 7));
+    assert_eq!(party.hear(US, THEM, &notice(499, true, s(0)), s(1), 7), newer(499, 500));
+    party.wait();
+    let told = Said::Newer { to: US, order: order(500), mine: order(501) };
+    assert_eq!(party.hear(US, THEM, &told, s(1), 7), Reaction::Lose);
+}
+
+#[test]
+fn a_relic_that_subscribes_again_never_ends_a_newer_session() {
+    let mut live = established(500);
+    assert_eq!(live.hear(US, THEM, &notice(499, false, s(100)), s(10), 7), newer(499, 500));
+    let mut relic = established(499);
+    relic.wait();
+    let told = Said::Newer { to: US, order: order(499), mine: order(500) };
+    assert_eq!(relic.hear(US, THEM, &told, s(100), 7), Reaction::Lose);
+}
+
+#[test]
+fn a_newer_session_that_subscribes_again_ends_the_relic() {
+    let mut relic = established(500);
+    assert_eq!(relic.hear(US, THEM, &notice(501, false, s(10)), s(100), 7), ask(501, 7));
+    assert_eq!(relic.hear(US, THEM, &confirm(501, false, 7), s(100), 8), Reaction::End);
+}
+
+#[test]
+fn a_session_does_not_lose_to_one_that_calls_itself_newer_and_is_not() {
+    let mut session = established(500);
+    session.wait();
+    let told = Said::Newer { to: US, order: order(500), mine: order(499) };
+    assert_eq!(session.hear(US, THEM, &told, s(1), 7), Reaction::Nothing);
+}
+
+#[test]
+fn an_upgrade_leaves_it_to_its_own_notice_to_end_a_session_that_subscribes_again() {
+    for at_ms in [1, 1_000] {
+        let mut party = Party::new(order(500));
+        assert_eq!(party.hear(US, THEM, &notice(at_ms, false, s(5)), s(1), 7), Reaction::Nothing);
+    }
+}
+
+#[test]
+fn a_stale_notice_is_asked_about_and_ends_nobody() {
+    let mut holder = established(500);
+    assert_eq!(holder.hear(US, THEM, &notice(600, true, s(1)), s(60), 7), ask(600, 7));
+    // He who sent it has given up, or waits for something else now.
+    for mut other in [Party::new(order(601)), Party::new(order(600))] {
+        let question = Said::Ask { to: THEM, order: order(600), nonce: 7 };
+        assert_eq!(other.hear(THEM, US, &question, s(90), 1), Reaction::Nothing, "it does not wait");
+    }
+}
+
+#[test]
+fn who_waits_says_so_to_who_asks() {
+    let mut newcomer = Party::new(order(600));
+    newcomer.wait();
+    let question = |to, at_ms| Said::Ask { to, order: order(at_ms), nonce: 7 };
+    let claimant = newcomer.claimant(s(3));
+    let answer = Reaction::Say(Said::Confirm { to: THEM, nonce: 7, claimant });
+    assert_eq!(newcomer.hear(US, THEM, &question(THEM, 600), s(3), 1), Reaction::Nothing, "another proxy was asked");
+    assert_eq!(newcomer.hear(US, THEM, &question(US, 599), s(3), 1), Reaction::Nothing, "another session was asked");
+    assert_eq!(newcomer.hear(US, THEM, &question(US, 600), s(3), 1), answer);
+    newcomer.stop_waiting();
+    assert_eq!(newcomer.hear(US, THEM, &question(US, 600), s(3), 1), Reaction::Nothing, "it has given up");
+}
+
+#[test]
+fn only_the_answer_that_was_asked_for_ends_a_session_and_only_in_time() {
+    let asked = || {
+        let mut party = established(500);
+        assert_eq!(party.hear(US, THEM, &notice(600, true, s(0)), s(60), 7), ask(600, 7));
+        party
+    };
+    assert_eq!(established(500).hear(US, THEM, &confirm(600, true, 7), s(60), 8), Reaction::Nothing, "unasked");
+    assert_eq!(asked().hear(US, THEM, &confirm(600, true, 6), s(60), 8), Reaction::Nothing, "another question");
+    assert_eq!(asked().hear(US, THEM, &confirm(601, true, 7), s(60), 8), Reaction::Nothing, "another claimant");
+    assert_eq!(asked().hear(US, ProxyId(3), &confirm(600, true, 7), s(60), 8), Reaction::Nothing, "another proxy");
+    let late = s(60) + CONFIRM_WITHIN;
+    assert_eq!(asked().hear(US, THEM, &confirm(600, true, 7), late, 8), Reaction::Nothing, "held back by an alarm");
+    let mut party = asked();
+    assert_eq!(party.hear(US, THEM, &confirm(600, true, 7), s(61), 8), Reaction::End);
+    assert_eq!(party.hear(US, THEM, &confirm(600, true, 7), s(61), 8), Reaction::Nothing, "once");
+}
+
+#[test]
+fn a_question_stands_while_notices_are_repeated_and_is_asked_anew_afterwards() {
+    let mut party = established(500);
+    assert_eq!(party.hear(US, THEM, &notice(600, true, s(0)), s(60), 7), ask(600, 7));
+    assert_eq!(party.hear(US, THEM, &notice(600, true, s(1)), s(61), 8), ask(600, 7));
+    assert_eq!(party.hear(US, THEM, &notice(600, true, s(6)), s(66), 9), ask(600, 9));
+    assert_eq!(party.hear(US, THEM, &confirm(600, true, 9), s(66), 8), Reaction::End);
+}
+
+#[test]
+fn its_own_echo_concerns_nobody() {
+    let mut party = established(500);
+    assert_eq!(party.hear(US, THEM, &notice(500, true, s(0)), s(60), 7), Reaction::Nothing);
+}
+
+#[test]
+fn a_look_counts_unless_a_holder_lives_that_will_say_when_it_has_gone() {
+    let mut nobody = Party::new(order(1));
+    nobody.wait();
+    assert!(!nobody.saw(1));
+    assert!(nobody.saw(0), "nobody has answered: it was dropped by the broker");
+
+    let heard = || {
+        let mut party = Party::new(order(1));
+        party.wait();
+        let question = Said::Ask { to: US, order: order(1), nonce: 7 };
+        assert!(matches!(party.hear(US, THEM, &question, s(1), 1), Reaction::Say(Said::Confirm { .. })));
+        assert!(!party.saw(1));
+        party
+    };
+    let mut leaving = heard();
+    assert!(!leaving.saw(0), "it has cancelled, and not everything is back");
+    assert_eq!(leaving.hear(US, THEM, &Said::Gone, s(1), 1), Reaction::Look);
+    assert!(leaving.saw(0));
+    let mut died = heard();
+    assert!(!died.saw(0));
+    assert!(died.saw(0), "it died on its way out");
+    let mut another = heard();
+    assert_eq!(another.hear(US, THEM, &Said::Gone, s(1), 1), Reaction::Look);
+    assert!(!another.saw(1), "somebody else is there");
+    assert!(!another.saw(0), "and what was said before says nothing about him");
+}
