@@ -34,7 +34,7 @@ fn the_tables_of_the_readme_are_what_the_code_says() {
     }
 }
 
-fn tables() -> [(&'static str, String); 7] {
+fn tables() -> [(&'static str, String); 8] {
     [
         ("options of producers", options::<producers::Args>(producers::args::ENV_PREFIX)),
         ("options of auth-proxy", options::<auth_proxy::args::Args>(auth_proxy::args::ENV_PREFIX)),
@@ -42,7 +42,8 @@ fn tables() -> [(&'static str, String); 7] {
         ("refusals", refusals()),
         ("close codes", close_codes()),
         ("counts", counts()),
-        ("benchmarks", benchmarks()),
+        ("benchmarks", benchmarks("criterion.json")),
+        ("stalled clients", benchmarks("stalled.json")),
     ]
 }
 
@@ -81,8 +82,8 @@ fn labels(page: &str, family: &str) -> String {
 }
 
 /// That of the newest run that was kept: their directories begin with the date.
-fn benchmarks() -> String {
-    let runs = std::fs::read_dir(at("benches/runs")).unwrap().map(|entry| entry.unwrap().path().join("criterion.json"));
+fn benchmarks(name: &str) -> String {
+    let runs = std::fs::read_dir(at("benches/runs")).unwrap().map(|entry| entry.unwrap().path().join(name));
     let newest = runs.filter(|file| file.is_file()).max().expect("a run of scripts/bench");
     bench::table_of(&newest).unwrap()
 }
