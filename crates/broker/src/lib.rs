@@ -4,6 +4,7 @@
 //!
 //! - [`endpoint`]: one broker URL, parsed and printable without its password.
 //! - [`connection`]: one connect over a list of endpoints.
+//! - [`screen`]: what of a message the client library cannot read, replaced before it gets there.
 //! - [`link`]: a connection that comes back.
 //! - [`topology`]: the exchanges and queues as the definitions name them.
 //! - `declarer`: declare, bind and look, on channels of their own.
@@ -34,6 +35,7 @@ pub mod mailboxes;
 pub mod pool;
 pub mod properties;
 pub mod publisher;
+pub mod screen;
 mod seat;
 mod subscribing;
 pub mod subscription;

@@ -18,6 +18,7 @@ use tracing::{info, warn};
 use crate::connection::{ConnectError, ConnectionOptions, connect};
 use crate::endpoint::Endpoint;
 use crate::lock;
+use crate::screen::Unreadable;
 use crate::topology::{Exchange, TopologyError, check_exchanges};
 
 /// For a close handshake, which a blocked connection does not answer.
@@ -41,6 +42,7 @@ pub struct Link {
     troubles: watch::Receiver<u64>,
     suspects: mpsc::Sender<String>,
     record: Arc<Mutex<Record>>,
+    unreadable: Unreadable,
 }
 
 /// What a link has been through.
@@ -74,6 +76,7 @@ pub struct LinkDriver {
     troubles: watch::Sender<u64>,
     suspects: mpsc::Receiver<String>,
     record: Arc<Mutex<Record>>,
+    unreadable: Unreadable,
     trouble: Trouble,
 }
 
@@ -90,9 +93,16 @@ pub fn link(
     let (suspect, suspects) = mpsc::channel(1);
     let record = Record { connects: 0, down_since: Some(Instant::now()), outages: Duration::ZERO };
     let record = Arc::new(Mutex::new(record));
-    let link = Link { state: state_seen, troubles: troubles_seen, suspects: suspect, record: record.clone() };
+    let unreadable = Unreadable::default();
+    let link = Link {
+        state: state_seen,
+        troubles: troubles_seen,
+        suspects: suspect,
+        record: record.clone(),
+        unreadable: unreadable.clone(),
+    };
     let trouble = Trouble::default();
-    (link, LinkDriver { endpoints, options, exchanges, state, troubles, suspects, record, trouble })
+    (link, LinkDriver { endpoints, options, exchanges, state, troubles, suspects, record, unreadable, trouble })
 }
 
 impl Link {
@@ -135,6 +145,11 @@ impl Link {
     /// How often there was another connection after the first, so far.
     pub fn reconnects(&self) -> u64 {
         lock(&self.record).connects.saturating_sub(1)
+    }
+
+    /// How many frames had something in them that could not be read, over all connections so far.
+    pub fn unreadable(&self) -> u64 {
+        self.unreadable.count()
     }
 
     /// How long there was no connection, in all since the start; one that lasts is counted up to now.
@@ -226,7 +241,7 @@ impl LinkDriver {
     }
 
     async fn try_connect(&self) -> Result<Connection, LinkError> {
-        let connection = connect(&self.endpoints, &self.options).await?;
+        let connection = connect(&self.endpoints, &self.options, &self.unreadable).await?;
         match timeout(self.options.timeout, check_exchanges(&connection, self.exchanges)).await {
             Ok(Ok(())) => Ok(connection),
             Ok(Err(error)) => {

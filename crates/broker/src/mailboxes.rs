@@ -160,6 +160,7 @@ impl Mailboxes {
             open_tags,
             lane_rebuilds: self.pool.rebuilds.load(Ordering::Relaxed),
             control_ignored: self.control.ignored(),
+            unreadable: links.iter().map(|(_, link)| link.unreadable()).sum(),
             links: links.into_iter().map(|(purpose, link)| LinkVitals::of(purpose, link)).collect(),
         }
     }

@@ -15,6 +15,8 @@ pub struct Vitals {
     pub lane_rebuilds: u64,
     /// Messages of the control exchange that no proxy of this kind said, so far.
     pub control_ignored: u64,
+    /// Frames with something in them that could not be read, and was left out, over all connections so far.
+    pub unreadable: u64,
     /// The connections, in the same order each time.
     pub links: Vec<LinkVitals>,
 }
