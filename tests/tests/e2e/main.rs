@@ -25,6 +25,7 @@ mod handover;
 mod identities;
 mod killed;
 mod odd_names;
+mod poison;
 mod properties_v1;
 mod refresh;
 mod refusals;
