@@ -41,8 +41,8 @@ pub(crate) struct Args {
     /// Messages a second at the fixed rate; well below full speed, or they pile up
     #[arg(long, value_name = "N", default_value = "2000", value_parser = clap::value_parser!(u64).range(1..=100_000))]
     pub(crate) rate: u64,
-    /// Where DATE-MACHINE/stalled.json is written
-    #[arg(long, value_name = "DIR", default_value = "benches/runs")]
+    /// Where DATE-MACHINE/stalled.json is written; cargo runs a benchmark in the directory of its package
+    #[arg(long, value_name = "DIR", default_value = concat!(env!("CARGO_MANIFEST_DIR"), "/runs"))]
     pub(crate) runs: PathBuf,
     /// Mark the results as not for comparison
     #[arg(long)]
