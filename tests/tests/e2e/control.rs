@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use protocol::v1::ServerFrame;
-use rig::{Client, Dial, Outcome, PATIENCE, Vhost, within};
+use rig::{Client, Dial, Outcome, PATIENCE, Vhost, wait_until, within};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
@@ -35,7 +35,15 @@ pub(crate) struct Stream {
 impl Control {
     /// Connects and begins.
     pub(crate) async fn start(vhost: &Vhost, proxy: SocketAddr) -> Control {
-        let mut client = Dial::to(proxy).consumer(CONSUMER).v1().connect().await;
+        let dial = Dial::to(proxy).consumer(CONSUMER).v1();
+        // A proxy that has just started may not have its broker yet.
+        let mut client = None;
+        let status = async || match dial.try_connect().await {
+            Ok(connected) => client.insert(connected).answer.status,
+            Err(refusal) => refusal.status,
+        };
+        wait_until(PATIENCE, "the proxy serves", status, |status| *status == 101).await;
+        let mut client = client.expect("it is connected");
         client.welcome().await;
         let (finish, mut run) = (CancellationToken::new(), JoinSet::new());
         run.spawn(stream(client, vhost.clone(), finish.clone()));

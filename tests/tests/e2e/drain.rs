@@ -118,10 +118,13 @@ async fn two_hundred_clients_leave_one_after_the_other_each_with_a_time_to_retur
     for name in &names {
         publisher.publish_all(name, ["third"]).await;
     }
-    let (v1, raw) = (v1.join_all().await, raw.join_all().await);
-    let status = proxy.program().wait(PATIENCE).await;
-    assert_eq!(status.code(), Some(0), "{:?}", proxy.program().stderr());
-    assert!(since.elapsed() < DRAIN, "it took {:?}", since.elapsed());
+    let exit = async {
+        let status = proxy.program().wait(PATIENCE).await;
+        (status.code(), since.elapsed())
+    };
+    let (v1, raw, (code, took)) = tokio::join!(v1.join_all(), raw.join_all(), exit);
+    assert_eq!(code, Some(0), "{:?}", proxy.program().stderr());
+    assert!(took < DRAIN, "it took {took:?}");
     let last = proxy.program().stdout().pop().expect("last words");
     assert!(last.contains("Totals: sessions 200,") && last.ends_with("cut off 0, panicked 0"), "{last}");
     check_paces(since, v1.iter().chain(&raw));

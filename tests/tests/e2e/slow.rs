@@ -27,7 +27,7 @@ fn body(number: usize, bytes: usize) -> String {
 
 fn number_of(body: &[u8]) -> usize {
     let text = std::str::from_utf8(body).expect("bodies are text");
-    text.split(' ').nth(1).and_then(|word| word.parse().ok()).unwrap_or_else(|| panic!("{:.40}", text))
+    text.split(' ').nth(1).and_then(|word| word.parse().ok()).unwrap_or_else(|| panic!("{text:.40}"))
 }
 
 async fn welcomed(dial: &Dial) -> Client {

@@ -2,14 +2,22 @@
 
 use nix::sys::signal::Signal;
 use rig::relay::{Mode, Relay};
-use rig::{Dial, Node, PATIENCE, Program, ProxyProcess, Vhost, wait_until};
+use rig::{Client, Dial, Node, PATIENCE, Program, Proxy, ProxyProcess, Received, Vhost, wait_until};
 use serde_json::json;
+use tokio::task::JoinSet;
 
 use super::{KIB, MIB, NEVER, all_back, logged, publish, take_all, welcomed};
 use crate::control::Control;
 use crate::queue;
 
 const WINDOW: usize = 16;
+
+/// Comes back to another proxy, whose periods are the usual ones.
+async fn returned(vhost: &Vhost, consumer: &str) -> (Proxy, Client) {
+    let proxy = Proxy::start(vhost, &[]);
+    let client = welcomed(&Dial::to(proxy.addr()).consumer(consumer).v1()).await;
+    (proxy, client)
+}
 
 /// A client that never reads a byte after its welcome ends with `code`; its messages are back although its goodbye takes
 /// for ever, and it gets them when it returns.
@@ -19,12 +27,13 @@ async fn check(arguments: &[&str], (messages, bytes): (usize, usize), code: u16)
     let mut proxy = ProxyProcess::start(&vhost, &[arguments, &["--close-timeout", NEVER]].concat(), &[]).await;
     let control = Control::start(&vhost, proxy.addr()).await;
     let dial = Dial::to(proxy.addr()).consumer("a").v1();
-    let deaf = welcomed(&dial.clone().receive_buffer(4096)).await;
-    control.shares_lane_with(&vhost, "a").await;
+    welcomed(&dial).await.close().await;
+    // So that they are on their way from its first moment on.
     publish(&vhost, "a", messages, bytes).await;
+    let deaf = welcomed(&dial.receive_buffer(4096)).await;
     logged(&mut proxy, "a", code).await;
     all_back(&vhost, "a", messages).await;
-    let mut client = welcomed(&dial).await;
+    let (_proxy, mut client) = returned(&vhost, "a").await;
     assert_eq!(take_all(&mut client, messages).await, messages.min(WINDOW), "flagged");
     drop((deaf, client));
     control.finish().await;
@@ -43,14 +52,14 @@ async fn small_bodies_that_are_not_read_end_with_4006_if_the_ack_is_due_first() 
 /// Whatever else is due.
 #[tokio::test(flavor = "multi_thread")]
 async fn large_bodies_that_are_not_read_end_with_4003() {
-    let others = ["--ping-interval", "0.2", "--pong-timeout", "0.2", "--ack-timeout", "0.5"];
+    let others = ["--ping-interval", "0.3", "--pong-timeout", "0.5", "--ack-timeout", "0.5"];
     check(&[&others[..], &["--write-timeout", "1"]].concat(), (20, MIB), 4003).await;
 }
 
 /// Some fit and are owed an ack; the next one does not, and the ping stands behind it.
 #[tokio::test(flavor = "multi_thread")]
 async fn bodies_of_which_some_fit_end_with_4003_or_4006_whichever_is_due_first() {
-    let ping = ["--ping-interval", "0.2", "--pong-timeout", "0.2"];
+    let ping = ["--ping-interval", "0.3", "--pong-timeout", "0.5"];
     let unread = [&ping[..], &["--write-timeout", "1", "--ack-timeout", "60"]].concat();
     let unacked = [&ping[..], &["--write-timeout", NEVER, "--ack-timeout", "1"]].concat();
     let some_fit = (40, 32 * KIB);
@@ -74,7 +83,7 @@ async fn who_reads_and_never_acks_ends_with_4006() {
     let state = vhost.queue(&queue("a")).await.expect("the mailbox");
     assert_eq!((state.ready, state.unacked), (MESSAGES as u64, 0), "back before the close frame");
     logged(&mut proxy, "a", 4006).await;
-    let mut client = welcomed(&dial).await;
+    let (_proxy, mut client) = returned(&vhost, "a").await;
     assert_eq!(take_all(&mut client, MESSAGES).await, WINDOW);
     control.finish().await;
 }
@@ -85,14 +94,18 @@ async fn a10_half_open_clients_are_ended_with_4004_and_find_everything_on_return
     const CLIENTS: usize = 20;
     const MESSAGES: usize = 20;
     let vhost = Vhost::new(&Node::shared().await).await;
-    let mut proxy = ProxyProcess::start(&vhost, &["--ping-interval", "0.5", "--pong-timeout", "1"], &[]).await;
+    let mut proxy = ProxyProcess::start(&vhost, &["--ping-interval", "1", "--pong-timeout", "2"], &[]).await;
     let control = Control::start(&vhost, proxy.addr()).await;
     let relay = Relay::start(proxy.addr()).await;
     let names: Vec<String> = (0..CLIENTS).map(|number| format!("c{number}")).collect();
-    let mut gone = Vec::new();
+    let mut gone = JoinSet::new();
     for name in &names {
-        gone.push(welcomed(&Dial::to(relay.addr()).consumer(name).v1()).await);
+        let mut client = welcomed(&Dial::to(relay.addr()).consumer(name).v1()).await;
+        // It answers pings while it gets any.
+        gone.spawn(async move { while client.try_receive(PATIENCE).await != Some(Received::Gone) {} });
     }
+    let consumers = async || vhost.consumers().await.len();
+    assert_eq!(consumers().await, CLIENTS + 1, "all are well");
     relay.set_both(Mode::Swallow);
     for name in &names {
         publish(&vhost, name, MESSAGES, 20).await;
@@ -101,8 +114,9 @@ async fn a10_half_open_clients_are_ended_with_4004_and_find_everything_on_return
         logged(&mut proxy, name, 4004).await;
         all_back(&vhost, name, MESSAGES).await;
     }
+    let (other, _) = returned(&vhost, "nobody").await;
     for name in &names {
-        let mut client = welcomed(&Dial::to(proxy.addr()).consumer(name).v1()).await;
+        let mut client = welcomed(&Dial::to(other.addr()).consumer(name).v1()).await;
         take_all(&mut client, MESSAGES).await;
     }
     drop(gone);

@@ -20,7 +20,7 @@ async fn unacked(vhost: &Vhost) -> Vec<u64> {
 async fn stalled_clients_cost_the_proxy_a_window_each_and_others_nothing() {
     const CLIENTS: usize = 50;
     const BACKLOG: usize = 200;
-    const BODY: usize = 16 * KIB;
+    const BODY_KIB: u64 = 16;
     let vhost = Vhost::new(&Node::shared().await).await;
     let mut proxy = ProxyProcess::start(&vhost, &["--pong-timeout", NEVER], &[]).await;
     let control = Control::start(&vhost, proxy.addr()).await;
@@ -32,18 +32,16 @@ async fn stalled_clients_cost_the_proxy_a_window_each_and_others_nothing() {
     let before = proxy.program().resident_kib();
     let publisher = vhost.publisher().await;
     for number in 0..CLIENTS {
-        publisher.publish_all(&format!("c{number}"), (0..BACKLOG).map(|number| body(number, BODY))).await;
+        publisher.publish_all(&format!("c{number}"), (0..BACKLOG).map(|number| body(number, 16 * KIB))).await;
     }
     let full = [WINDOW; CLIENTS];
     wait_until(PATIENCE, "every window is full", async || unacked(&vhost).await, |unacked| *unacked == full).await;
-    let grown = proxy.program().resident_kib().saturating_sub(before) as usize;
-    // Windows, and for each session what it has encoded and not yet written: two bodies and the buffers of its socket.
-    let bound = CLIENTS * (WINDOW as usize * BODY + 2 * BODY + 64 * KIB) / KIB + 16 * KIB;
-    let all = CLIENTS * BACKLOG * BODY / KIB;
-    assert!(grown < bound, "{grown} KiB for {bound} KiB of windows and buffers; {all} KiB wait");
-    assert!(bound < all / 4, "the bound says something");
-    let stream = control.finish().await;
-    println!("{CLIENTS} stalled clients: {grown} KiB, control {stream:?}");
+    let grown = proxy.program().resident_kib().saturating_sub(before);
+    // 12,900 KiB were seen for 12,800 KiB of windows. The rest is for a machine whose allocator is less lucky.
+    let windows = CLIENTS as u64 * WINDOW * BODY_KIB;
+    let all = (CLIENTS * BACKLOG) as u64 * BODY_KIB;
+    assert!(grown < 2 * windows, "{grown} KiB for windows of {windows} KiB; {all} KiB wait");
+    control.finish().await;
     drop(stalled);
 }
 
