@@ -85,6 +85,8 @@ pub(crate) struct Session<S, M> {
     /// Since when nothing comes from the broker.
     interrupted: Option<Interruption>,
     departure: Option<Departure>,
+    /// The client was told that a new token is no good.
+    refresh_refused: bool,
     terms: Arc<Terms>,
     particulars: Particulars,
 }
@@ -122,8 +124,19 @@ where
         let liveness = Liveness::new(terms.periods, Instant::now(), offset);
         let (interrupted, departure, requeues) = (None, None, Requeues::default());
         let outbox = Outbox::new(dialect);
-        let mut session =
-            Self { wire, mailbox, outbox, requeues, liveness, interrupted, departure, terms, particulars };
+        let refresh_refused = false;
+        let mut session = Self {
+            wire,
+            mailbox,
+            outbox,
+            requeues,
+            liveness,
+            interrupted,
+            departure,
+            refresh_refused,
+            terms,
+            particulars,
+        };
         session.say(welcome);
         session
     }
@@ -132,8 +145,7 @@ where
     /// everything back.
     pub(crate) async fn run(mut self) -> End {
         let end = self.talk().await;
-        let unsettled = self.outbox.unsettled() + self.requeues.len();
-        self.particulars.meter.requeued(Requeue::SessionEnd, unsettled);
+        self.particulars.meter.requeued(Requeue::SessionEnd, self.unsettled());
         self.particulars.meter.ends(&end);
         let Self { mut wire, mailbox, terms, particulars, departure, .. } = self;
         log_end(&terms, &particulars.name, &end);
@@ -167,7 +179,7 @@ where
             if self.wake_at() < timer.deadline() {
                 timer.as_mut().reset(self.wake_at());
             }
-            self.particulars.meter.holds(self.outbox.unsettled(), self.outbox.oldest());
+            self.particulars.meter.holds(self.unsettled(), self.outbox.oldest());
             // A client that asks and does not read the answers is not listened to either.
             let listens = self.outbox.unsaid() < UNSAID_MAX;
             let event = tokio::select! {
@@ -195,6 +207,11 @@ where
                 return end;
             }
         }
+    }
+
+    /// How many deliveries are not settled.
+    fn unsettled(&self) -> usize {
+        self.outbox.unsettled() + self.requeues.len()
     }
 
     /// Feeds frames while little waits for the socket.

@@ -32,9 +32,12 @@ use tokio_tungstenite::{
 
 /// The library allocates its read buffer at once, 128 KiB of it unless told otherwise. Clients send little.
 const READ_BUFFER_BYTES: usize = 1024;
-/// How much may wait to be flushed before another frame is added. With the 16 KiB of the largest frame it is what a
-/// session's write buffer, which never shrinks, can grow to.
+/// How much may wait to be flushed before another frame is added. With the 16 KiB of the largest frame, and the pongs below,
+/// it is what a session's write buffer, which never shrinks, can grow to.
 pub(crate) const UNFLUSHED_BYTES_MAX: usize = 16 * 1024;
+/// How many bytes of pongs may wait. The library answers each ping into the write buffer by itself; a client that asks more
+/// and does not read is not read from either.
+const UNFLUSHED_PONG_BYTES_MAX: usize = 2 * 1024;
 /// Above what is ever buffered: so a write only ever fills the buffer, and the socket is written to by a flush alone.
 const WRITE_BUFFER_BYTES: usize = 4 * UNFLUSHED_BYTES_MAX;
 /// What clients say is an ack, or at most a token.
@@ -44,6 +47,8 @@ const CLIENT_MESSAGE_BYTES_MAX: usize = 64 * 1024;
 pub(crate) struct Wire<S> {
     socket: WebSocketStream<Watched<S>>,
     unflushed: usize,
+    /// Of these, the library's own pongs.
+    unflushed_pongs: usize,
     /// The client closed; what remains is the answer, behind whatever waited.
     closed_by_client: bool,
 }
@@ -70,7 +75,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Wire<S> {
             .max_frame_size(Some(CLIENT_MESSAGE_BYTES_MAX));
         let watched = Watched { stream, took_at: Instant::now() };
         let socket = WebSocketStream::from_partially_read(watched, leftover.to_vec(), Role::Server, Some(config)).await;
-        Self { socket, unflushed: 0, closed_by_client: false }
+        Self { socket, unflushed: 0, unflushed_pongs: 0, closed_by_client: false }
     }
 
     /// Bytes that wait for a flush.
@@ -118,7 +123,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Wire<S> {
         if self.unflushed > 0 {
             match Pin::new(&mut self.socket).poll_flush(cx) {
                 Poll::Ready(Ok(())) => {
-                    self.unflushed = 0;
+                    (self.unflushed, self.unflushed_pongs) = (0, 0);
                     return Poll::Ready(WireEvent::Flushed);
                 }
                 Poll::Ready(Err(error)) => return Poll::Ready(WireEvent::Broken(error)),
@@ -127,16 +132,19 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Wire<S> {
                 Poll::Pending => {}
             }
         }
-        if !listens {
+        if !listens || self.unflushed_pongs >= UNFLUSHED_PONG_BYTES_MAX {
             return Poll::Pending;
         }
         match ready!(Pin::new(&mut self.socket).poll_next(cx)) {
             None => Poll::Ready(WireEvent::Frame(None)),
             Some(Ok(message)) => {
-                if message.is_close() {
-                    self.closed_by_client = true;
-                    self.unflushed += message.len() + 2;
+                // What the library answers by itself waits for a flush as everything else.
+                let answer = if message.is_ping() || message.is_close() { message.len() + 2 } else { 0 };
+                self.unflushed += answer;
+                if message.is_ping() {
+                    self.unflushed_pongs += answer;
                 }
+                self.closed_by_client |= message.is_close();
                 Poll::Ready(WireEvent::Frame(Some(message)))
             }
             Some(Err(error)) => Poll::Ready(WireEvent::Broken(error)),

@@ -91,6 +91,8 @@ pub struct Subscription {
     flushes_seen: u64,
     left: bool,
     found: Found,
+    /// To be told with the next event: whether the mailbox is a new one.
+    restored: Option<bool>,
 }
 
 impl Subscription {
@@ -106,6 +108,7 @@ impl Subscription {
             settled_since_flush: 0,
             flushes_seen: 0,
             left: false,
+            restored: None,
         };
         if let Some(attachment) = subscription.seat.take() {
             subscription.adopt(attachment);
@@ -123,11 +126,21 @@ impl Subscription {
     /// # Cancel safety
     /// Cancel safe: nothing is taken out before it is returned.
     pub async fn next(&mut self) -> Incoming {
+        if let Some(recreated) = self.restored.take() {
+            return Incoming::Restored { recreated };
+        }
         let Some(consumer) = &mut self.consumer else {
             return match self.seat.attachment().await {
                 Ok(attachment) => {
                     let recreated = attachment.recreated;
+                    // Only the queue was lost at first, and then the channel as well.
+                    let channel_lost =
+                        self.live.as_ref().is_some_and(|live| live.generation != attachment.live.generation);
                     self.adopt(attachment);
+                    if channel_lost {
+                        self.restored = Some(recreated);
+                        return Incoming::Interrupted { redelivers: true };
+                    }
                     Incoming::Restored { recreated }
                 }
                 Err(reason) => Incoming::Lost(reason),

@@ -52,7 +52,13 @@ where
                 "the token is not valid"
             }
         };
-        info!("AuthProxy {}: {name} stays with its old token: {reason}", self.terms.proxy_id);
+        let id = &self.terms.proxy_id;
+        // Once for a session: how often a client asks is its own choice.
+        if std::mem::replace(&mut self.refresh_refused, true) {
+            debug!("AuthProxy {id}: {name} stays with its old token: {reason}");
+        } else {
+            info!("AuthProxy {id}: {name} stays with its old token: {reason}");
+        }
         self.say(&ServerFrame::Error { reason: reason.into() });
     }
 }

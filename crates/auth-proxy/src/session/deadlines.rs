@@ -20,8 +20,9 @@ use crate::{end::End, liveness::Due, metrics::Requeue};
 /// RabbitMQ up to 4.2 closes a channel on which a delivery has waited for its ack for 30 min, and with it the lane of 127
 /// others. A client that comes near, since it reads so slowly or answers all but one, has to go.
 pub(super) const DELIVERY_AGE_MAX: Duration = Duration::from_secs(25 * 60);
-/// How much is taken in from a peer that would be called dead: a flush, and what it said before its pong.
-const LOOKS_BEFORE_DEATH: usize = 16;
+/// How many frames are taken in at most from a peer that would be called dead: what it said before its pong or its ack. A
+/// bound, since it may talk without end.
+const LOOKS_BEFORE_DEATH: usize = 256;
 
 /// How the sessions of a proxy go when it shuts down.
 #[derive(Debug)]

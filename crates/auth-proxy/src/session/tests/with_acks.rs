@@ -295,3 +295,19 @@ async fn a_client_that_asks_and_does_not_read_costs_a_bounded_amount() {
     assert!(said < 2_000, "{said} pings were taken");
     assert!(matches!(ended(&mut fixture.session).await, End::DoesNotRead));
 }
+
+/// The library answers the protocol's pings by itself, into its buffer.
+#[tokio::test(start_paused = true)]
+async fn a_client_that_pings_and_does_not_read_costs_a_bounded_amount() {
+    for dialect in [Dialect::Raw, Dialect::V1] {
+        let (session, mut fixture) = prepared(dialect, 1024, LIFETIME, |terms| terms).await;
+        fixture.session.spawn(session.run());
+        let mut client = client(std::mem::replace(&mut fixture.client, tokio::io::duplex(1).0)).await;
+        let mut said = 0;
+        while let Ok(Ok(())) = timeout(S, client.send(Message::Ping(vec![b'x'; 125].into()))).await {
+            said += 1;
+        }
+        assert!(said < 50, "{said} pings were taken");
+        assert!(matches!(ended(&mut fixture.session).await, End::DoesNotRead));
+    }
+}
