@@ -104,6 +104,11 @@ impl Control {
         self.0.ignored.load(Ordering::Relaxed)
     }
 
+    /// Whether other proxies can be heard now: their connection may be there although its queue is not (403, say).
+    pub(crate) fn is_listening(&self) -> bool {
+        self.0.channel.borrow().is_some()
+    }
+
     /// Listens for ever. Its owner runs it beside the driver of its link.
     pub(crate) async fn listen(self) {
         let mut backoff = Backoff::new(RETRY_FIRST, RETRY_CAP);

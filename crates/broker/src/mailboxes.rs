@@ -159,6 +159,7 @@ impl Mailboxes {
             lanes,
             open_tags,
             lane_rebuilds: self.pool.rebuilds.load(Ordering::Relaxed),
+            control_listening: self.control.is_listening(),
             control_ignored: self.control.ignored(),
             unreadable: links.iter().map(|(_, link)| link.unreadable()).sum(),
             links: links.into_iter().map(|(purpose, link)| LinkVitals::of(purpose, link)).collect(),

@@ -13,6 +13,9 @@ pub struct Vitals {
     pub open_tags: u64,
     /// How often a lane got another channel, so far.
     pub lane_rebuilds: u64,
+    /// Whether other proxies are listened to. The connection for it may be there and its queue not, where the broker refuses
+    /// that one (403); no mailbox is taken over from another proxy then.
+    pub control_listening: bool,
     /// Messages of the control exchange that no proxy of this kind said, so far.
     pub control_ignored: u64,
     /// Frames with something in them that could not be read, and was left out, over all connections so far.
