@@ -1,7 +1,9 @@
 //! What a session has taken from its mailbox and not yet settled. Pure: no socket, no broker; the caller brings the time.
 //!
 //! It is bounded by the prefetch: RabbitMQ delivers no more than a window before something is settled. After an interruption
-//! one message of before may be here besides, the one that is half sent.
+//! one message of before may be here besides, the one that is half sent. A mailbox that is deleted under its session adds a
+//! window each time: what was in it exists nowhere else any more, so it is kept until the client has it, or is closed since
+//! it does not take it.
 //!
 //! In the raw dialect a delivery settles with the first completed flush after its last frame; in v1 when its client acks.
 
