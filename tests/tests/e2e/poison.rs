@@ -9,7 +9,7 @@ use broker::{
     subscription::Incoming,
 };
 use protocol::names::{Address, EXCHANGE_DIRECT, RoutingKey};
-use protocol::v1::Message;
+use protocol::v1::{Message, ServerFrame};
 use rig::vhost::frames::{RawProperties, entry, long, short};
 use rig::{Client, Dial, Node, Outcome, PATIENCE, ProxyProcess, Vhost, wait_until, within};
 use serde_json::{Value, json};
@@ -48,8 +48,12 @@ impl Scene {
         Scene { vhost, proxy, control, client, connections }
     }
 
+    /// The next frame is this message: nothing came before it, no notice of a broker that was lost.
     async fn arrives(&mut self, body: &str) -> Message<'static> {
-        let message = self.client.message().await;
+        let message = match self.client.said().await {
+            ServerFrame::Message(message) => *message,
+            other => panic!("a message was expected, not {other:?}"),
+        };
         assert_eq!((message.body(), message.redelivered), (body.as_bytes(), false));
         self.client.ack(message.seq).await;
         message
