@@ -7,7 +7,9 @@ use lapin::{
 use protocol::v1::{Headers, headers};
 use serde_json::Value;
 
-/// The producer's time in unix microseconds, as an integer header.
+/// The producer's time in unix microseconds, as a 64-bit integer. An AMQP timestamp under this name is no such time and stays
+/// a header like any other: it counts seconds (AMQP 0-9-1, section 4.2.5.4), so as microseconds it would lie in 1970, and
+/// multiplied it would pretend to a precision a thousand times that of what is measured with it.
 pub const SENT_AT: &str = "x-sent-at";
 /// How deep tables and arrays in headers are followed. JSON readers have limits of their own (128 is common).
 const DEPTH_MAX: usize = 32;
@@ -59,7 +61,6 @@ impl Properties {
 fn sent_at(value: &AMQPValue) -> Option<u64> {
     match value {
         AMQPValue::LongLongInt(micros) => u64::try_from(*micros).ok(),
-        AMQPValue::Timestamp(micros) => Some(*micros),
         _ => None,
     }
 }
@@ -147,6 +148,13 @@ mod tests {
         assert_eq!((good.sent_at(), good.headers().len()), (Some(5), 1));
         let bad = properties([(SENT_AT, AMQPValue::LongLongInt(-5))]);
         assert_eq!((bad.sent_at(), bad.headers().len()), (None, 1), "what is no time stays a header");
+    }
+
+    #[test]
+    fn a_timestamp_is_in_seconds_and_so_no_time_of_sending() {
+        let properties = properties([(SENT_AT, AMQPValue::Timestamp(1_700_000_000))]);
+        assert_eq!(properties.sent_at(), None);
+        assert_eq!(Value::Object(properties.headers()), json!({"x-sent-at": 1_700_000_000}));
     }
 
     #[test]
