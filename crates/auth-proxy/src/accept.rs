@@ -275,6 +275,10 @@ impl Front {
             self.done(done);
         }
         self.served.cut_off = self.tasks.len();
+        if self.served.cut_off > 0 {
+            // Sessions have a count of their own; here are also upgrades and answers.
+            tracing::info!("{} connections had not ended and are cut off", self.served.cut_off);
+        }
         self.tasks.shutdown().await;
         self.served
     }

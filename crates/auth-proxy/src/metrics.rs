@@ -21,13 +21,13 @@ use prometheus_client::{
 };
 
 pub(crate) use histogram::{BOUNDS_MICROS, BUCKETS, Histogram, Snapshot};
-pub(crate) use labels::{Close, Rejection, Requeue, UpgradeResult, dialect_label};
+pub(crate) use labels::{Close, Disbelief, Rejection, Requeue, UpgradeResult, dialect_label};
 pub(crate) use meter::Meter;
 pub(crate) use process::look as look_at_process;
 pub(crate) use sources::VitalsSource;
 
 use crate::{outbox::Dialect, refusal::Refusal, roster::Roster};
-use labels::{ByCode, ByDialect, ByResult, WhyRejected, WhyRequeued};
+use labels::{ByCode, ByDialect, ByResult, WhyNotBelieved, WhyRejected, WhyRequeued};
 
 /// What the names begin with; those of the process do not.
 const PREFIX: &str = "auth_proxy";
@@ -51,7 +51,7 @@ pub(crate) struct Metrics {
     redelivered: Counter,
     requeued: Family<WhyRequeued, Counter>,
     rejected: Family<WhyRejected, Counter>,
-    clock_skews: Counter,
+    not_believed: Family<WhyNotBelieved, Counter>,
     send_to_delivery: Histogram,
     delivery_to_ack: PerDialect<Histogram>,
 }
@@ -72,13 +72,16 @@ pub(crate) struct Totals {
     pub(crate) accepted: u64,
     pub(crate) refused: u64,
     pub(crate) closed: u64,
+    /// Among those that closed.
+    pub(crate) cut_off: u64,
     pub(crate) delivered: u64,
     pub(crate) delivered_bytes: u64,
     pub(crate) acked: u64,
     pub(crate) requeued: u64,
     pub(crate) rejected: u64,
     pub(crate) redelivered: u64,
-    pub(crate) clock_skews: u64,
+    pub(crate) sent_ahead: u64,
+    pub(crate) sent_long_ago: u64,
     pub(crate) send_to_delivery: Snapshot,
     /// In the order of [`DIALECTS`].
     pub(crate) delivery_to_ack: [Snapshot; DIALECTS.len()],
@@ -105,7 +108,7 @@ impl Metrics {
             redelivered: Counter::default(),
             requeued: with_all(Requeue::ALL.map(|cause| WhyRequeued { cause })),
             rejected: with_all(Rejection::ALL.map(|cause| WhyRejected { cause })),
-            clock_skews: Counter::default(),
+            not_believed: with_all(Disbelief::ALL.map(|cause| WhyNotBelieved { cause })),
             send_to_delivery: Histogram::default(),
             delivery_to_ack: PerDialect::of(&delivery_to_ack),
             registry: Registry::default(),
@@ -113,11 +116,12 @@ impl Metrics {
         ours.register("sessions", "Open sessions", sessions);
         let help = "Connections of clients by what became of them: accepted (answered with 101), gone, or refused";
         ours.register("upgrades", help, metrics.upgrades.0.clone());
-        let help = "Ended sessions by close code; client: it closed itself, gone: the connection broke, cut_off: it had \
-                    not ended at the drain timeout";
+        let help = "Ended sessions by close code; client: it closed itself, gone: the connection broke, cut_off: nothing \
+                    had ended it at the drain timeout or the second signal, panicked: an error of the proxy, which is in its log";
         ours.register("closes", help, metrics.closes.clone());
         metrics.register_messages(ours);
-        let help = "From x-sent-at of a message to its arrival here; messages without it are not in here";
+        let help = "From x-sent-at of a message to its arrival here; messages without it, or with one that is not \
+                    believed, are not in here";
         ours.register_with_unit("send_to_delivery", help, Unit::Seconds, metrics.send_to_delivery.clone());
         let help = "From the arrival of a message here to its ack: of the client in v1, the flush to its socket in raw";
         ours.register_with_unit("delivery_to_ack", help, Unit::Seconds, delivery_to_ack);
@@ -136,8 +140,9 @@ impl Metrics {
         registry.register("messages_rejected", help, self.rejected.clone());
         let help = "Messages that arrived from RabbitMQ flagged as delivered before";
         registry.register("messages_redelivered", help, self.redelivered.clone());
-        let help = "Messages whose x-sent-at is ahead of the clock of this machine; they are not in the time from send to delivery";
-        registry.register("messages_clock_skew", help, self.clock_skews.clone());
+        let help = "Messages whose x-sent-at is not believed; ahead: of the clock of this machine, long_ago: by more than a \
+                    day, as it is when it is not in microseconds";
+        registry.register("messages_sent_at_not_believed", help, self.not_believed.clone());
         let help = "Bodies of the messages written to clients in full";
         registry.register_with_unit("messages_delivered", help, Unit::Bytes, self.delivered_bytes.clone());
     }
@@ -154,18 +159,21 @@ impl Metrics {
 
     /// The counters at this moment.
     pub(crate) fn totals(&self) -> Totals {
-        let closed = Close::all().map(|code| count(&self.closes, &ByCode { code }));
+        let closed = |code| count(&self.closes, &ByCode { code });
+        let not_believed = |cause| count(&self.not_believed, &WhyNotBelieved { cause });
         Totals {
             accepted: self.upgrades.count(UpgradeResult::Accepted),
             refused: self.upgrades.refused_in_all(),
-            closed: closed.sum(),
+            closed: Close::all().map(closed).sum(),
+            cut_off: closed(Close::CutOff),
             delivered: self.delivered.get(),
             delivered_bytes: self.delivered_bytes.get(),
             acked: self.acked.get(),
             requeued: Requeue::ALL.iter().map(|cause| count(&self.requeued, &WhyRequeued { cause: *cause })).sum(),
             rejected: Rejection::ALL.iter().map(|cause| count(&self.rejected, &WhyRejected { cause: *cause })).sum(),
             redelivered: self.redelivered.get(),
-            clock_skews: self.clock_skews.get(),
+            sent_ahead: not_believed(Disbelief::Ahead),
+            sent_long_ago: not_believed(Disbelief::LongAgo),
             send_to_delivery: self.send_to_delivery.snapshot(),
             delivery_to_ack: DIALECTS.map(|dialect| self.delivery_to_ack.get(dialect).snapshot()),
         }

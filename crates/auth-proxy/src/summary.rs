@@ -19,7 +19,8 @@ pub struct Summary {
     pub requeued: u64,
     /// Messages that were dropped or dead-lettered.
     pub rejected: u64,
-    /// Sessions that were still open when the time for the drain was over.
+    /// Sessions that nothing had ended when the time for the drain was over, or at a second signal. One that was ending, and
+    /// still waited for its broker or its client, is not among them: it has its close code.
     pub cut_off: u64,
     /// Connections whose task panicked; each is in the log.
     pub panicked: u64,
@@ -27,8 +28,8 @@ pub struct Summary {
 
 impl Summary {
     pub(crate) fn new(totals: &Totals, served: &Served) -> Self {
-        let &Totals { accepted, refused, delivered, acked, requeued, rejected, .. } = totals;
-        let (cut_off, panicked) = (served.cut_off as u64, served.panicked);
+        let &Totals { accepted, refused, delivered, acked, requeued, rejected, cut_off, .. } = totals;
+        let panicked = served.panicked;
         Self { sessions: accepted, refused, delivered, acked, requeued, rejected, cut_off, panicked }
     }
 }

@@ -5,6 +5,7 @@ use std::{
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
+use broker::vitals::Vitals;
 use tokio::time::Instant;
 
 use super::{
@@ -62,6 +63,10 @@ fn head(page: &mut String, admin: &Admin) -> fmt::Result {
         "lanes         {}   open tags {}   rebuilt {}",
         vitals.lanes, vitals.open_tags, vitals.lane_rebuilds
     )?;
+    broker(page, &vitals)
+}
+
+fn broker(page: &mut String, vitals: &Vitals) -> fmt::Result {
     for link in &vitals.links {
         let state = match (link.up, link.blocked) {
             (false, _) => "DOWN",
@@ -71,24 +76,28 @@ fn head(page: &mut String, admin: &Admin) -> fmt::Result {
         let outages = duration(link.outages);
         writeln!(page, "{:<13} {state}   reconnects {}   away for {outages}", link.purpose, link.reconnects)?;
     }
-    Ok(())
+    let listening = if vitals.control_listening { "listening" } else { "NOT LISTENING: no takeover from one" };
+    writeln!(page, "other proxies {listening}   ignored {}", vitals.control_ignored)?;
+    writeln!(page, "frames        unreadable {}", vitals.unreadable)
 }
 
 /// A row: its name and its number.
 type Counted = (&'static str, fn(&Totals) -> u64);
 
 /// What is counted, in the order of the table.
-const COUNTED: [Counted; 10] = [
+const COUNTED: [Counted; 12] = [
     ("upgraded", |totals| totals.accepted),
     ("refused", |totals| totals.refused),
     ("closed", |totals| totals.closed),
+    ("  cut off", |totals| totals.cut_off),
     ("delivered", |totals| totals.delivered),
     ("  bytes", |totals| totals.delivered_bytes),
     ("acked", |totals| totals.acked),
     ("requeued", |totals| totals.requeued),
     ("rejected", |totals| totals.rejected),
     ("redelivered", |totals| totals.redelivered),
-    ("sent ahead", |totals| totals.clock_skews),
+    ("sent ahead", |totals| totals.sent_ahead),
+    ("sent long ago", |totals| totals.sent_long_ago),
 ];
 
 fn counts(page: &mut String, admin: &Admin, totals: &Totals, now: Instant) -> fmt::Result {

@@ -105,6 +105,8 @@ async fn stats_show_rates_latencies_and_who_is_slow() {
     assert_eq!(words("<= 25 ms"), ["<=", "25", "ms", "-", "-", "100.0", "%"]);
     assert_eq!(words("sessions "), ["sessions", "raw", "0", "v1", "2"]);
     assert_eq!(words("declarations")[..2], ["declarations", "DOWN"]);
+    assert_eq!(words("other proxies"), ["other", "proxies", "listening", "ignored", "5"]);
+    assert_eq!(words("frames "), ["frames", "unreadable", "6"]);
     assert!(page.lines().any(|line| line.ends_with("consumer.slow.1") && line.contains("7 of 16")), "{page}");
     assert!(!page.contains("quick"), "who owes nothing is not slow:\n{page}");
 }

@@ -62,6 +62,7 @@ impl Default for Inner {
 pub(crate) struct Snapshot {
     /// Not cumulative; the last one has no upper bound.
     pub(crate) buckets: [u64; BUCKETS],
+    /// At most `u64::MAX`: it stops there, since a sum that begins anew looks like a process that did.
     pub(crate) sum_micros: u64,
 }
 
@@ -77,7 +78,8 @@ impl Histogram {
         if let Some(bucket) = self.0.buckets.get(at) {
             bucket.fetch_add(1, Ordering::Relaxed);
         }
-        self.0.sum_micros.fetch_add(micros, Ordering::Relaxed);
+        let add = |sum: u64| Some(sum.saturating_add(micros));
+        let _ = self.0.sum_micros.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add);
     }
 
     pub(crate) fn snapshot(&self) -> Snapshot {
@@ -153,6 +155,19 @@ mod tests {
         assert_eq!((snapshot.buckets[0], snapshot.buckets[1]), (2, 1));
         assert_eq!((snapshot.buckets[BUCKETS - 2], snapshot.buckets[BUCKETS - 1]), (1, 2));
         assert_eq!(snapshot.cumulative()[BUCKETS - 1], snapshot.count());
+    }
+
+    #[test]
+    fn the_sum_never_falls() {
+        let histogram = Histogram::default();
+        let mut before = 0;
+        for micros in [1, u64::MAX / 2, u64::MAX / 2, u64::MAX, 5] {
+            histogram.observe_micros(micros);
+            let sum = histogram.snapshot().sum_micros;
+            assert!(sum >= before, "{sum} after {before}");
+            before = sum;
+        }
+        assert_eq!(histogram.snapshot().count(), 5);
     }
 
     #[test]

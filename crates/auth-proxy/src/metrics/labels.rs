@@ -37,6 +37,12 @@ pub(crate) struct WhyRejected {
     pub(crate) cause: Rejection,
 }
 
+/// Why a message's time of sending is not believed.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(crate) struct WhyNotBelieved {
+    pub(crate) cause: Disbelief,
+}
+
 /// Which connection to the broker.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(crate) struct ByPurpose {
@@ -75,8 +81,10 @@ pub(crate) enum Close {
     Client,
     /// The connection broke.
     Gone,
-    /// The time for the drain was over, or the session's task panicked.
+    /// Nothing had ended it when the time for the drain was over, or at a second signal.
     CutOff,
+    /// Its task panicked.
+    Panicked,
     /// The proxy closed.
     Code(CloseCode),
 }
@@ -85,7 +93,7 @@ impl Close {
     /// Without the codes that only clients send.
     pub(crate) fn all() -> impl Iterator<Item = Self> {
         let ours = CloseCode::ALL.iter().filter(|code| !matches!(code, CloseCode::Normal | CloseCode::GoingAway));
-        [Self::Client, Self::Gone, Self::CutOff].into_iter().chain(ours.map(|code| Self::Code(*code)))
+        [Self::Client, Self::Gone, Self::CutOff, Self::Panicked].into_iter().chain(ours.map(|code| Self::Code(*code)))
     }
 
     pub(crate) fn label(self) -> &'static str {
@@ -93,6 +101,7 @@ impl Close {
             Self::Client => "client",
             Self::Gone => "gone",
             Self::CutOff => "cut_off",
+            Self::Panicked => "panicked",
             Self::Code(code) => code.label(),
         }
     }
@@ -148,6 +157,26 @@ impl Requeue {
     }
 }
 
+/// Why a message's time of sending says nothing of how long it took.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Disbelief {
+    /// It is ahead of the clock here: two clocks that differ.
+    Ahead,
+    /// It is longer ago than any message can have waited: a time in another unit, most likely.
+    LongAgo,
+}
+
+impl Disbelief {
+    pub(crate) const ALL: [Self; 2] = [Self::Ahead, Self::LongAgo];
+
+    pub(crate) fn label(self) -> &'static str {
+        match self {
+            Self::Ahead => "ahead",
+            Self::LongAgo => "long_ago",
+        }
+    }
+}
+
 /// The word for a dialect in labels and tables.
 pub(crate) fn dialect_label(dialect: Dialect) -> &'static str {
     match dialect {
@@ -172,4 +201,5 @@ label_values! {
     Close => Close::label;
     Rejection => Rejection::label;
     Requeue => Requeue::label;
+    Disbelief => Disbelief::label;
 }

@@ -2,7 +2,8 @@
 
 use std::{
     sync::Arc,
-    time::{SystemTime, UNIX_EPOCH},
+    thread,
+    time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
 use broker::subscription::Delivery;
@@ -10,12 +11,16 @@ use tokio::time::Instant;
 
 use super::{
     Close, Metrics, Rejection, Requeue,
-    labels::{ByCode, WhyRejected, WhyRequeued},
+    labels::{ByCode, Disbelief, WhyNotBelieved, WhyRejected, WhyRequeued},
 };
 use crate::{
     end::End,
     roster::{Badge, Member},
 };
+
+/// A message that seems to have been on its way for longer was sent by a clock that is wrong or told in another unit: a time
+/// in milliseconds is 56 years ago. One such would outweigh all others in the sum.
+const BELIEVED_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// Counts for one session. Dropped before its end was said, it counts the session as cut off.
 #[derive(Debug)]
@@ -46,11 +51,14 @@ impl Meter {
         let Some(sent_at) = sent_at else { return };
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let now = u64::try_from(now.as_micros()).unwrap_or(u64::MAX);
-        // Two clocks: a difference below 0 says how far they are apart and nothing of the message.
-        match now.checked_sub(sent_at) {
-            Some(micros) => self.metrics.send_to_delivery.observe_micros(micros),
-            None => drop(self.metrics.clock_skews.inc()),
-        }
+        let took = now.checked_sub(sent_at).map(Duration::from_micros);
+        let cause = match took {
+            Some(took) if took <= BELIEVED_MAX => return self.metrics.send_to_delivery.observe(took),
+            Some(_) => Disbelief::LongAgo,
+            // Two clocks: the difference says how far they are apart and nothing of the message.
+            None => Disbelief::Ahead,
+        };
+        self.metrics.not_believed.get_or_create(&WhyNotBelieved { cause }).inc();
     }
 
     /// So many messages, with so many bytes of body, are written out in full.
@@ -100,7 +108,8 @@ impl Meter {
 
 impl Drop for Meter {
     fn drop(&mut self) {
-        self.metrics.closes.get_or_create(&ByCode { code: self.close }).inc();
+        let code = if thread::panicking() { Close::Panicked } else { self.close };
+        self.metrics.closes.get_or_create(&ByCode { code }).inc();
         self.metrics.sessions.get(self.badge.dialect).dec();
     }
 }

@@ -36,9 +36,18 @@ impl Collector for Broker {
         })?;
         let help = "Deliveries of all lanes that the broker holds until they are acked or handed back.";
         gauge("open_tags", help, vitals.open_tags)?;
-        let help = "How often a lane got another channel.";
-        let rebuilds = ConstCounter::new(vitals.lane_rebuilds);
-        rebuilds.encode(encoder.encode_descriptor("lane_rebuilds", help, None, MetricType::Counter)?)?;
+        let help = "Whether other proxies are listened to: 1 or 0. At 0, with the connection for control up, the log says \
+                    why; no mailbox is taken over from another proxy then.";
+        gauge("control_listening", help, u64::from(vitals.control_listening))?;
+        let mut counter = |name: &str, help: &str, value: u64| {
+            let value = ConstCounter::new(value);
+            value.encode(encoder.encode_descriptor(name, help, None, MetricType::Counter)?)
+        };
+        counter("lane_rebuilds", "How often a lane got another channel.", vitals.lane_rebuilds)?;
+        let help = "Messages on exchange.control that no proxy of this kind said; they are ignored.";
+        counter("control_messages_ignored", help, vitals.control_ignored)?;
+        let help = "AMQP frames with properties of a message that cannot be read; the message arrives without them.";
+        counter("amqp_frames_unreadable", help, vitals.unreadable)?;
         links(&vitals, encoder)
     }
 }

@@ -17,11 +17,13 @@ pub(crate) fn metrics() -> Arc<Metrics> {
         lanes: 3,
         open_tags: 40,
         lane_rebuilds: 2,
+        control_listening: true,
+        control_ignored: 5,
+        unreadable: 6,
         links: vec![
             link("deliveries", true, Duration::from_millis(1_500)),
             link("declarations", false, Duration::from_secs(2)),
         ],
-        ..Vitals::default()
     }))
 }
 
@@ -80,6 +82,9 @@ fn the_broker_s_side_is_looked_up_for_each_page() {
         ("auth_proxy_lanes", "3"),
         ("auth_proxy_open_tags", "40"),
         ("auth_proxy_lane_rebuilds_total", "2"),
+        ("auth_proxy_control_listening", "1"),
+        ("auth_proxy_control_messages_ignored_total", "5"),
+        ("auth_proxy_amqp_frames_unreadable_total", "6"),
         ("auth_proxy_amqp_connection_up{purpose=\"deliveries\"}", "1"),
         ("auth_proxy_amqp_connection_up{purpose=\"declarations\"}", "0"),
         ("auth_proxy_amqp_connection_blocked{purpose=\"declarations\"}", "1"),
@@ -114,7 +119,23 @@ fn a_session_is_counted_from_its_begin_to_its_end() {
     let expected =
         [("auth_proxy_closes_total{code=\"no_pong\"}", "1"), ("auth_proxy_closes_total{code=\"cut_off\"}", "1")];
     check(&page, &expected);
-    assert_eq!(metrics.totals().closed, 2);
+    assert_eq!((metrics.totals().closed, metrics.totals().cut_off), (2, 1));
+}
+
+#[tokio::test]
+async fn a_session_whose_task_panics_is_not_taken_for_one_that_was_cut_off() {
+    let metrics = metrics();
+    let meter = Meter::new(&metrics, member("a", Dialect::V1));
+    let mut task = tokio::task::JoinSet::new();
+    task.spawn(async move {
+        let _meter = meter;
+        tokio::task::yield_now().await;
+        panic!("as the test wants it");
+    });
+    assert!(task.join_next().await.unwrap().unwrap_err().is_panic());
+    let totals = metrics.totals();
+    assert_eq!((totals.closed, totals.cut_off, metrics.sessions(Dialect::V1)), (1, 0, 0));
+    check(&metrics.prometheus_text().unwrap(), &[("auth_proxy_closes_total{code=\"panicked\"}", "1")]);
 }
 
 #[test]
@@ -144,17 +165,26 @@ fn messages_are_counted_in_totals_and_pages_alike() {
     check(&metrics.prometheus_text().unwrap(), &expected);
 }
 
+const DAY_MICROS: u64 = 24 * 60 * 60 * 1_000_000;
+
 #[test]
-fn a_message_from_the_future_is_counted_apart() {
+fn a_time_that_cannot_be_is_counted_apart() {
     let metrics = metrics();
     let meter = Meter::new(&metrics, member("a", Dialect::Raw));
     let now = u64::try_from(SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_micros()).unwrap();
-    for sent_at in [now - 2_000_000, now + 60_000_000] {
+    let (waited, ahead, old) = (now - DAY_MICROS + 60_000_000, now + 60_000_000, now - DAY_MICROS - 1);
+    let (milliseconds, seconds) = (now / 1_000, now / 1_000_000);
+    for sent_at in [now - 2_000_000, waited, ahead, old, milliseconds, seconds, 0] {
         meter.sent_at(Some(sent_at));
     }
     let totals = metrics.totals();
-    assert_eq!((totals.send_to_delivery.count(), totals.clock_skews), (1, 1));
-    assert!(totals.send_to_delivery.sum_micros >= 2_000_000);
+    assert_eq!((totals.send_to_delivery.count(), totals.sent_ahead, totals.sent_long_ago), (2, 1, 4));
+    assert!((2_000_000..=DAY_MICROS).contains(&totals.send_to_delivery.sum_micros), "{totals:?}");
+    let expected = [
+        ("auth_proxy_messages_sent_at_not_believed_total{cause=\"ahead\"}", "1"),
+        ("auth_proxy_messages_sent_at_not_believed_total{cause=\"long_ago\"}", "4"),
+    ];
+    check(&metrics.prometheus_text().unwrap(), &expected);
 }
 
 #[test]
