@@ -239,7 +239,7 @@ fn refusal_of(queue: &QueueName, error: &SubscribeError) -> Refusal {
     match error {
         SubscribeError::Unavailable(_) => Refusal::BrokerAway,
         SubscribeError::Late => Refusal::BrokerSlow,
-        SubscribeError::Busy(_) => Refusal::InstanceBusy,
+        SubscribeError::Busy(_) | SubscribeError::Superseded => Refusal::InstanceBusy,
         SubscribeError::LanesFull => Refusal::LanesFull,
         SubscribeError::Refused(TopologyError::Mismatch(_)) => {
             warn!("{queue} exists with other arguments: delete it, or take another client or instance name");

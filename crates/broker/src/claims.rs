@@ -15,11 +15,12 @@ use std::{
         Arc, Mutex,
         atomic::{AtomicU64, Ordering},
     },
+    time::Duration,
 };
 
 use protocol::names::QueueName;
 use tokio::{
-    sync::{Notify, oneshot},
+    sync::{oneshot, watch},
     time::Instant,
 };
 use tokio_util::sync::CancellationToken;
@@ -90,7 +91,7 @@ pub(crate) struct Stake {
     entrant: Entrant,
     replaced: CancellationToken,
     released: CancellationToken,
-    news: Arc<Notify>,
+    news: Arc<watch::Sender<()>>,
 }
 
 /// What is to be done about a message.
@@ -102,7 +103,10 @@ pub(crate) enum Answer {
 }
 
 /// A claim whose holder found another consumer in its mailbox; it hears of others until this is dropped.
-pub(crate) struct Waiting<'a>(&'a Stake);
+pub(crate) struct Waiting<'a> {
+    stake: &'a Stake,
+    news: watch::Receiver<()>,
+}
 
 impl Claims {
     /// Waits for the queue, after telling its holder that it is replaced.
@@ -146,7 +150,7 @@ impl Claims {
                 Answer::Nothing
             }
             Reaction::Look => {
-                stake.news.notify_one();
+                stake.news.send_replace(());
                 Answer::Nothing
             }
         }
@@ -214,7 +218,7 @@ impl Stake {
             entrant,
             replaced: CancellationToken::new(),
             released: CancellationToken::new(),
-            news: Arc::default(),
+            news: Arc::new(watch::Sender::new(())),
         }
     }
 
@@ -237,10 +241,16 @@ impl Stake {
         self.with_party(|party| party.is_fresh()).unwrap_or(false)
     }
 
-    /// It found another consumer.
+    /// When what takes `patience` from the claim on is late. A wait for a predecessor is part of it.
+    pub(crate) fn deadline(&self, patience: Duration) -> Instant {
+        self.entrant.since + patience
+    }
+
+    /// It found another consumer. More than one may wait on the same claim.
     pub(crate) fn wait(&self) -> Waiting<'_> {
+        let news = self.news.subscribe();
         self.with_party(Party::wait);
-        Waiting(self)
+        Waiting { stake: self, news }
     }
 
     /// What it says about itself to other proxies.
@@ -261,19 +271,20 @@ impl Stake {
 
 impl Waiting<'_> {
     /// Waits until there is a reason to look. Cancel safe.
-    pub(crate) async fn news(&self) {
-        self.0.news.notified().await;
+    pub(crate) async fn news(&mut self) {
+        // The sender lives as long as the stake.
+        let _ = self.news.changed().await;
     }
 
     /// Notes what a look saw; true when the mailbox is free.
     pub(crate) fn saw(&self, others: u32) -> bool {
-        self.0.with_party(|party| party.saw(others)).unwrap_or(true)
+        self.stake.with_party(|party| party.saw(others)).unwrap_or(true)
     }
 }
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
-        self.0.with_party(Party::stop_waiting);
+        self.stake.with_party(Party::stop_waiting);
     }
 }
 

@@ -35,7 +35,7 @@ use tokio::{
 use tokio_util::task::TaskTracker;
 use tracing::{debug, warn};
 
-pub(crate) use contest::{Taken, contend, vacate};
+pub(crate) use contest::{Seen, Taken, contend, look, vacate};
 
 use crate::{
     claims::{Answer, Claims},

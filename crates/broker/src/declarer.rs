@@ -24,6 +24,14 @@ pub(crate) struct QueueState {
     pub(crate) ready: u32,
 }
 
+impl QueueState {
+    /// Whether who consumes from it, by itself, is the only one. A queue that is gone has nobody else: it is made anew as
+    /// under any session.
+    pub(crate) fn is_alone(found: Option<Self>) -> bool {
+        found.is_none_or(|state| state.consumers <= 1)
+    }
+}
+
 impl From<lapin::Queue> for QueueState {
     fn from(queue: lapin::Queue) -> Self {
         Self { consumers: queue.consumer_count(), ready: queue.message_count() }

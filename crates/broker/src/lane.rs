@@ -3,7 +3,7 @@
 //! A channel per consumer does not scale: it costs the broker some 50 KB, a connection carries 2,047 of them, and every
 //! message then needs its own ack. What sharing asks for is here, and a session sees none of it:
 //!
-//! - *Consume and leave take turns* (`control`): `basic.qos` and `basic.consume` are one step, and when a consume kills
+//! - *Consume and leave take turns* (`Turn`): `basic.qos` and `basic.consume` are one step, and when a consume kills
 //!   the channel it is known whose it was.
 //! - *Leaving* is in [`leaving`].
 //! - *Rebuild*: a channel that dies is opened anew and every subscription is put back ([`resuming`]); sockets notice
@@ -60,9 +60,9 @@ pub(crate) struct Lane {
     pub(crate) retired: CancellationToken,
     pool: Weak<Pool>,
     timing: Timing,
-    control: tokio::sync::Mutex<Control>,
+    turn: tokio::sync::Mutex<Turn>,
     leavers: Mutex<Vec<(Leaver, oneshot::Sender<()>)>>,
-    /// The live of `control`, for those who only look and must not wait for a turn.
+    /// The live of `turn`, for those who only look and must not wait for a turn.
     seen_live: Mutex<Weak<Live>>,
     /// Counts the channel's lives, for those who wait for the next one.
     lives: watch::Sender<u64>,
@@ -78,7 +78,7 @@ pub(crate) struct Timing {
 }
 
 #[derive(Default)]
-struct Control {
+struct Turn {
     live: Option<Arc<Live>>,
     prefetch: u16,
     seats: HashMap<u64, Arc<Seat>>,
@@ -88,8 +88,8 @@ struct Control {
 /// Why a subscription could not be put on a lane.
 #[derive(Debug)]
 pub(crate) enum AttachError {
-    /// It is leaving; nobody wants it any more.
-    Leaving,
+    /// It is leaving, or withdrew for now, or sits elsewhere: not here.
+    Unwanted,
     /// The lane has no channel now, or lost it meanwhile: its rebuild takes care of whoever sits on it.
     NoChannel,
     /// The broker refused this very consume, and closed the channel for it.
@@ -105,7 +105,7 @@ impl Lane {
             retired: CancellationToken::new(),
             pool,
             timing,
-            control: tokio::sync::Mutex::default(),
+            turn: tokio::sync::Mutex::default(),
             leavers: Mutex::default(),
             seen_live: Mutex::default(),
             lives: watch::Sender::new(0),
@@ -116,7 +116,7 @@ impl Lane {
     pub(crate) async fn supervise(self: Arc<Self>) {
         let retired = self.retired.clone();
         retired.run_until_cancelled(self.live_on()).await;
-        let live = self.control.lock().await.live.take();
+        let live = self.turn.lock().await.live.take();
         if let Some(live) = live {
             // What was settled in the last moments would come again otherwise.
             live.flush().await;
@@ -152,13 +152,13 @@ impl Lane {
                         }
                         // Whoever has the turn hears from the client library why the channel died: it may have been
                         // his own consume, and he must not be forgotten.
-                        drop(self.control.lock().await);
+                        drop(self.turn.lock().await);
                     };
                     tokio::select! {
                         () = work => {}
                         () = death => {}
                     }
-                    self.control.lock().await.live = None;
+                    self.turn.lock().await.live = None;
                     live.end().await;
                     rebuild = true;
                     if born.elapsed() > REBUILD_CAP {
@@ -179,12 +179,12 @@ impl Lane {
     }
 
     async fn begin(&self, live: Arc<Live>) -> Vec<Arc<Seat>> {
-        let mut control = self.control.lock().await;
+        let mut turn = self.turn.lock().await;
         *lock(&self.seen_live) = Arc::downgrade(&live);
-        control.live = Some(live);
-        control.prefetch = 0;
+        turn.live = Some(live);
+        turn.prefetch = 0;
         self.lives.send_modify(|count| *count += 1);
-        control.seats.values().cloned().collect()
+        turn.seats.values().cloned().collect()
     }
 
     /// Deliveries of this lane that are not settled.
@@ -198,20 +198,20 @@ impl Lane {
     /// # Cancel safety
     /// Not to be dropped half-way while the channel lives: a consume under way would be forgotten.
     pub(crate) async fn attach(&self, seat: &Arc<Seat>, life: Option<u64>) -> Result<(), AttachError> {
-        let mut control = self.control.lock().await;
-        if seat.leaving.is_cancelled() || seat.lane().id != self.id {
-            return Err(AttachError::Leaving);
+        let mut turn = self.turn.lock().await;
+        if !seat.is_wanted() || seat.lane().id != self.id {
+            return Err(AttachError::Unwanted);
         }
-        let live = control.live.clone().filter(|live| live.is_alive()).ok_or(AttachError::NoChannel)?;
+        let live = turn.live.clone().filter(|live| live.is_alive()).ok_or(AttachError::NoChannel)?;
         if life.is_some_and(|life| life != live.generation) {
             return Err(AttachError::NoChannel);
         }
         if seat.attached.load(Ordering::Acquire) == live.generation {
             return Ok(());
         }
-        let error = match timeout(self.timing.request_timeout, consume(&mut control, &live, seat)).await {
+        let error = match timeout(self.timing.request_timeout, consume(&mut turn, &live, seat)).await {
             Ok(Ok(consumer)) => {
-                control.seats.insert(seat.id, seat.clone());
+                turn.seats.insert(seat.id, seat.clone());
                 seat.attached.store(live.generation, Ordering::Release);
                 seat.fill(live, consumer);
                 self.quarantined.store(false, Ordering::Release);
@@ -226,15 +226,29 @@ impl Lane {
         if error.is_transient() || again {
             return Err(AttachError::NoChannel);
         }
-        control.seats.remove(&seat.id);
+        turn.seats.remove(&seat.id);
         Err(AttachError::Refused(error))
+    }
+
+    /// Makes a session of an upgrade that was alone in its mailbox when that was looked at, unless its consumer of then
+    /// (`generation`) is gone: with another one the look says nothing.
+    ///
+    /// In one turn, so that a rebuild either comes before and is seen here, or after, and looks itself.
+    pub(crate) async fn establish(&self, seat: &Seat, generation: u64) -> bool {
+        let turn = self.turn.lock().await;
+        let lives = turn.live.as_ref().is_some_and(|live| live.generation == generation && live.is_alive());
+        let same = lives && seat.attached.load(Ordering::Acquire) == generation;
+        if same {
+            seat.stake.establish();
+        }
+        same
     }
 
     /// Waits until the lane has a channel, up to `patience`. Cancel safe.
     pub(crate) async fn ready(&self, patience: Duration) -> bool {
         let mut lives = self.lives.subscribe();
         let alive = async {
-            while !self.control.lock().await.live.as_ref().is_some_and(|live| live.is_alive()) {
+            while !self.turn.lock().await.live.as_ref().is_some_and(|live| live.is_alive()) {
                 if lives.changed().await.is_err() {
                     return;
                 }
@@ -245,12 +259,12 @@ impl Lane {
 }
 
 /// One step, since the prefetch of a consumer is that which was set last on its channel.
-async fn consume(control: &mut Control, live: &Live, seat: &Seat) -> lapin::Result<Consumer> {
-    control.consumers += 1;
-    let tag = format!("{}.{}", seat.id, control.consumers);
-    if control.prefetch != seat.window {
+async fn consume(turn: &mut Turn, live: &Live, seat: &Seat) -> lapin::Result<Consumer> {
+    turn.consumers += 1;
+    let tag = format!("{}.{}", seat.id, turn.consumers);
+    if turn.prefetch != seat.window {
         live.channel.basic_qos(seat.window, BasicQosOptions::default()).await?;
-        control.prefetch = seat.window;
+        turn.prefetch = seat.window;
     }
     let (queue, tag) = (short(seat.queue.as_str()), short(&tag));
     live.channel.basic_consume(queue, tag, BasicConsumeOptions::default(), FieldTable::default()).await

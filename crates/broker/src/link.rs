@@ -107,7 +107,7 @@ pub fn link(
 
 impl Link {
     /// The connection, if there is one now.
-    pub fn current(&self) -> Option<Arc<Connection>> {
+    pub(crate) fn current(&self) -> Option<Arc<Connection>> {
         self.state.borrow().connection.clone().filter(|connection| connection.status().connected())
     }
 
@@ -115,7 +115,7 @@ impl Link {
     ///
     /// # Cancel safety
     /// Safe: it only looks.
-    pub async fn up(&self) -> Arc<Connection> {
+    pub(crate) async fn up(&self) -> Arc<Connection> {
         self.when(State::is_up).await
     }
 
@@ -138,22 +138,22 @@ impl Link {
     }
 
     /// Whether the broker blocks the connection (an alarm: memory or disk). Nothing is written then.
-    pub fn is_blocked(&self) -> bool {
+    pub(crate) fn is_blocked(&self) -> bool {
         self.state.borrow().blocked
     }
 
     /// How often there was another connection after the first, so far.
-    pub fn reconnects(&self) -> u64 {
+    pub(crate) fn reconnects(&self) -> u64 {
         lock(&self.record).connects.saturating_sub(1)
     }
 
     /// How many frames had something in them that could not be read, over all connections so far.
-    pub fn unreadable(&self) -> u64 {
+    pub(crate) fn unreadable(&self) -> u64 {
         self.unreadable.count()
     }
 
     /// How long there was no connection, in all since the start; one that lasts is counted up to now.
-    pub fn outages(&self) -> Duration {
+    pub(crate) fn outages(&self) -> Duration {
         let record = lock(&self.record);
         record.outages + record.down_since.map_or(Duration::ZERO, |since| since.elapsed())
     }
@@ -162,7 +162,7 @@ impl Link {
     ///
     /// # Cancel safety
     /// Safe: it only looks.
-    pub async fn unblocked(&self) {
+    pub(crate) async fn unblocked(&self) {
         let mut state = self.state.clone();
         let _ = state.wait_for(|state| !state.blocked).await;
     }

@@ -58,9 +58,12 @@ pub enum SubscribeError {
     /// The broker is away, or went away meanwhile.
     #[error("the broker is not available: {0}")]
     Unavailable(String),
-    /// The queue has a consumer already, of another proxy, that did not give way in time; or a newer upgrade came.
+    /// The queue has a consumer already, of another proxy, that did not give way in time.
     #[error("the queue has {0} consumer(s) elsewhere")]
     Busy(u32),
+    /// A newer upgrade for the queue came, here or at another proxy.
+    #[error("a newer upgrade came")]
+    Superseded,
     /// As many lanes as allowed, and all full.
     #[error("all lanes are full")]
     LanesFull,

@@ -27,8 +27,10 @@ pub(crate) struct Seat {
     pub(crate) window: u16,
     /// Set before anything else when the subscription is to end: nobody consumes for it any more.
     pub(crate) leaving: CancellationToken,
-    /// The generation on which this seat has a consumer; 0 for none. Written under its lane's control lock.
+    /// The generation on which this seat has a consumer; 0 for none. Written while its lane has the turn.
     pub(crate) attached: AtomicU64,
+    /// Its upgrade found another consumer and has stopped: until it begins anew, no rebuild of a lane does it instead.
+    withdrawn: AtomicBool,
     /// The mailbox was made anew since the session last got a consumer.
     recreated: AtomicBool,
     lane: Mutex<Arc<Lane>>,
@@ -61,6 +63,7 @@ impl Seat {
             window,
             leaving: CancellationToken::new(),
             attached: AtomicU64::new(0),
+            withdrawn: AtomicBool::new(false),
             recreated: AtomicBool::new(false),
             lane: Mutex::new(lane),
             slot: Mutex::new(Slot::Empty),
@@ -79,6 +82,24 @@ impl Seat {
         let lane = lock(&self.lane);
         self.leaving.cancel();
         lane.clone()
+    }
+
+    /// Has the seat stop for a while, and says on which lane: set before the lane is looked up, so that whoever moves the
+    /// seat meanwhile finds it set on the new one.
+    pub(crate) fn withdraw(&self) -> Arc<Lane> {
+        let lane = lock(&self.lane);
+        self.withdrawn.store(true, Ordering::Release);
+        lane.clone()
+    }
+
+    /// Its upgrade begins anew.
+    pub(crate) fn begin_anew(&self) {
+        self.withdrawn.store(false, Ordering::Release);
+    }
+
+    /// Whether somebody wants a consumer for it now.
+    pub(crate) fn is_wanted(&self) -> bool {
+        !self.leaving.is_cancelled() && !self.withdrawn.load(Ordering::Acquire)
     }
 
     /// Moves the seat and returns the old lane, or gives the new one back when the seat departed meanwhile.

@@ -1,6 +1,10 @@
 //! From a claim to a subscription: place, queue, consumer, and a look whether it is the only one.
 
-use std::{future::Future, sync::Arc, time::Duration};
+use std::{
+    future::Future,
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
 
 use protocol::names::RoutingKey;
 use service::backoff::Backoff;
@@ -31,7 +35,8 @@ impl Mailboxes {
     /// Declares the claimed queue, binds it, takes it over from another proxy if one has it, and starts to consume.
     ///
     /// Returns with a subscription that is the only one of its queue. One that a newer upgrade wins meanwhile ends with
-    /// [`SubscribeError::Busy`].
+    /// [`SubscribeError::Superseded`]. The time for it runs from the claim on: who waited long for a predecessor within this
+    /// process waits the shorter for one elsewhere.
     ///
     /// # Cancel safety
     /// The work is done in a task of its own. When nobody waits for it any more, it stops, or leaves again at once.
@@ -44,13 +49,13 @@ impl Mailboxes {
 
     async fn subscribe_for(self, mut sender: Sender, claim: Claim, key: RoutingKey, wish: Wish) {
         let Wish { window, resume } = wish;
-        let deadline = Instant::now() + self.request_timeout;
+        let stake = claim.stake();
+        let deadline = stake.deadline(self.request_timeout);
         // The place comes first: who gets none must not leave a bound queue behind that fills up for nobody.
         let lane = match self.pool.place(window, false) {
             Ok(lane) => lane,
             Err(LanesFull) => return drop(sender.send(Err(SubscribeError::LanesFull))),
         };
-        let stake = claim.stake();
         // Here it may stop half-way: a dropped declaration closes its channel.
         let found = match while_wanted(&mut sender, &stake, self.find(&stake, &key, resume, deadline)).await {
             Ok(found) => found,
@@ -111,16 +116,21 @@ impl Mailboxes {
     ) -> Result<Option<u32>, SubscribeError> {
         let mut pending = None;
         loop {
+            seat.begin_anew();
             self.attach(seat.lane(), seat, deadline).await?;
+            let generation = seat.attached.load(Ordering::Acquire);
             let look = self.asked(deadline, || self.declarer.look(&seat.queue));
             let state = while_wanted(sender, &seat.stake, look).await?;
-            // A queue that was deleted meanwhile is restored as under any session.
-            if state.is_none_or(|state| state.consumers <= 1) {
-                seat.stake.establish();
-                return Ok(pending);
+            if QueueState::is_alone(state) {
+                if seat.lane().establish(seat, generation).await {
+                    return Ok(pending);
+                }
+                // A lane that was rebuilt meanwhile, or will be: the one consumer may have been somebody else's.
+                continue;
             }
+            let lane = seat.withdraw();
             let leaver = Leaver { seat: seat.clone(), live: None, consumer: None, unsettled: Vec::new() };
-            seat.lane().leave(leaver).await;
+            lane.leave(leaver).await;
             let free = self.free(&seat.stake, &seat.key, deadline);
             pending = Some(while_wanted(sender, &seat.stake, free).await?.ready);
         }
@@ -162,7 +172,7 @@ impl Mailboxes {
                     self.declared(&seat.stake, &seat.key, deadline).await?;
                 }
                 Err(AttachError::NoChannel) => {}
-                Err(AttachError::Leaving) => return Err(SubscribeError::Unavailable("nobody waits".to_owned())),
+                Err(AttachError::Unwanted) => return Err(SubscribeError::Unavailable("nobody waits".to_owned())),
                 Err(AttachError::Refused(error)) if alone => {
                     return Err(SubscribeError::Unavailable(error.to_string()));
                 }
@@ -192,7 +202,7 @@ async fn while_wanted<T>(
     tokio::select! {
         done = work => done,
         () = sender.closed() => Err(SubscribeError::Unavailable("nobody waits".to_owned())),
-        () = stake.replaced() => Err(SubscribeError::Busy(1)),
+        () = stake.replaced() => Err(SubscribeError::Superseded),
     }
 }
 

@@ -44,12 +44,23 @@ pub(crate) struct Claimant {
 
 impl Claimant {
     pub(crate) fn new(order: Order, fresh: bool, age: Duration) -> Self {
-        Self { order, fresh, age_ms: u64::try_from(age.as_millis()).unwrap_or(u64::MAX) }
+        Self { order, fresh, age_ms: millis(age) }
     }
 
-    pub(crate) fn age(&self) -> Duration {
-        Duration::from_millis(self.age_ms)
+    /// Whether it is certainly older than a session that had this age when this was heard: it was older when it said so.
+    pub(crate) fn began_before(&self, age_when_heard: Duration) -> bool {
+        self.age_ms > millis(age_when_heard)
     }
+
+    /// Whether it is certainly newer than a session that had this age when this was asked for.
+    pub(crate) fn began_after(&self, age_when_asked: Duration) -> bool {
+        self.age_ms < millis(age_when_asked)
+    }
+}
+
+/// Ages are compared in whole milliseconds on both sides, so that a rounded one is never taken for the lesser.
+fn millis(age: Duration) -> u64 {
+    u64::try_from(age.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// What is said.
@@ -58,14 +69,14 @@ impl Claimant {
 pub(crate) enum Said {
     /// To all: I want this mailbox, and somebody else consumes from it.
     Notice { claimant: Claimant },
-    /// To a claimant: do you still? A notice can be minutes old.
-    Ask { to: ProxyId, order: Order, nonce: u64 },
+    /// To a claimant: do you still? A notice can be minutes old. `mine` is who asks.
+    Ask { to: ProxyId, order: Order, nonce: u64, mine: Order },
     /// To who asked, with his number: yes.
     Confirm { to: ProxyId, nonce: u64, claimant: Claimant },
     /// To all: I had it, and everything unsettled is back in it.
     Gone,
     /// To a claimant: no, mine is newer.
-    Newer { to: ProxyId, order: Order, mine: Order },
+    Newer { to: ProxyId, order: Order, mine: Claimant },
 }
 
 /// Something said about a mailbox.
@@ -120,10 +131,10 @@ mod tests {
         let (to, order, nonce) = (ProxyId(u64::MAX), Order::new(1, 2), u64::MAX);
         vec![
             Said::Notice { claimant },
-            Said::Ask { to, order, nonce },
+            Said::Ask { to, order, nonce, mine: order },
             Said::Confirm { to, nonce, claimant },
             Said::Gone,
-            Said::Newer { to, order, mine: order },
+            Said::Newer { to, order, mine: claimant },
         ]
     }
 

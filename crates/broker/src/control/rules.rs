@@ -5,17 +5,24 @@
 //!
 //! | it has | the claimant is a new upgrade | the claimant subscribes again after an outage |
 //! | --- | --- | --- |
-//! | a session | the claimant wins, whatever the clocks say, unless its upgrade certainly began first | order decides |
+//! | a session | the claimant wins, unless its upgrade certainly began first | the newer one wins |
 //! | a new upgrade | order decides | it says nothing: its own notice decides |
 //!
-//! *Certainly* needs no common clock: a claimant that was older when it spoke than the session is when that is heard
-//! began before it. So an upgrade that waits for long, perhaps of a client that has long gone elsewhere, does not end the
-//! session that came after it.
+//! *Certainly*, and *newer* among sessions, need no common clock, since a claimant says its age. One that was older when it
+//! spoke than the session is when that is heard began before it; one that was younger when it answered than the session was
+//! when it asked began after it. So neither an upgrade that waits for long, perhaps of a client that has long gone elsewhere,
+//! nor the relic of a session, on a proxy whose clock is ahead, ends the session that came after it. What is left are two
+//! that began within one question and its answer, at most [`CONFIRM_WITHIN`]: of those order decides, that is the clocks. So
+//! it does between upgrades, where the wrong one costs a 503, and nobody's session.
 //!
 //! A claimant that wins is asked first whether it still waits: the broker may have held its notice back for minutes (an
 //! alarm), and the session must not end for somebody who gave up. The answer must come soon, for it can be held back as
-//! well. Only what the loser loses anyway goes without asking: a session that is told of a newer one is a relic for good,
-//! and an upgrade that is refused comes again.
+//! well. An upgrade that is refused goes without asking: it comes again.
+//!
+//! Two sessions must not end for each other, though each sees other ages than the other, nor three in a ring: then nobody
+//! would be left. So a session ends on the answer to a question of its own alone, also when it was told of a newer one, and
+//! while it has one open it answers none; but those of who is ahead in order, for which it drops its own. Of those that
+//! wait in a ring the first in order is answered, and of those that answered in a ring not all can have had a question open.
 
 use std::time::Duration;
 
@@ -32,7 +39,10 @@ pub(crate) struct Party {
     fresh: bool,
     /// It found another consumer and waits for it to go.
     waiting: Option<Waiting>,
-    asked: Option<Asked>,
+    /// How many wait on it.
+    waiters: u32,
+    /// The questions that are open, or were: one for each proxy at most.
+    asked: Vec<Asked>,
     /// It was told to end, and somebody waits to hear that it has.
     ending: bool,
 }
@@ -54,6 +64,8 @@ struct Asked {
     nonce: u64,
     /// The party's age then.
     at: Duration,
+    /// It was said to be newer for certain.
+    newer: bool,
 }
 
 /// What a party does about what it heard.
@@ -63,22 +75,15 @@ pub(crate) enum Reaction {
     Say(Said),
     /// End, and say [`Said::Gone`] when everything is back in the mailbox.
     End,
-    /// End, since a newer one has the mailbox.
+    /// The upgrade is refused, since a newer one has the mailbox.
     Lose,
     /// Look how many consumers there are.
     Look,
 }
 
-#[derive(Debug, PartialEq, Eq)]
-enum Verdict {
-    ClaimantWins,
-    PartyWins,
-    Undecided,
-}
-
 impl Party {
     pub(crate) fn new(order: Order) -> Self {
-        Self { order, fresh: true, waiting: None, asked: None, ending: false }
+        Self { order, fresh: true, waiting: None, waiters: 0, asked: Vec::new(), ending: false }
     }
 
     /// Its mailbox is its own: the 101 may go out.
@@ -92,11 +97,15 @@ impl Party {
 
     /// It found another consumer.
     pub(crate) fn wait(&mut self) {
-        self.waiting = Some(Waiting::default());
+        self.waiters += 1;
+        self.waiting.get_or_insert_default();
     }
 
     pub(crate) fn stop_waiting(&mut self) {
-        self.waiting = None;
+        self.waiters = self.waiters.saturating_sub(1);
+        if self.waiters == 0 {
+            self.waiting = None;
+        }
     }
 
     pub(crate) fn claimant(&self, age: Duration) -> Claimant {
@@ -121,16 +130,18 @@ impl Party {
     /// Decides about what another proxy said. `age` is the time since this party's upgrade; `nonce` a number drawn at
     /// random, for a question.
     pub(crate) fn hear(&mut self, me: ProxyId, from: ProxyId, said: &Said, age: Duration, nonce: u64) -> Reaction {
+        if self.ending {
+            return Reaction::Nothing;
+        }
         match said {
             Said::Notice { claimant } => self.on_notice(from, claimant, age, nonce),
-            Said::Ask { to, order, nonce } => match &mut self.waiting {
-                Some(waiting) if *to == me && *order == self.order && !self.ending => {
-                    waiting.heard = true;
-                    Reaction::Say(Said::Confirm { to: from, nonce: *nonce, claimant: self.claimant(age) })
-                }
-                _ => Reaction::Nothing,
-            },
+            Said::Ask { to, order, nonce, mine } if (*to, *order) == (me, self.order) => {
+                self.on_ask(from, *nonce, *mine, age)
+            }
             Said::Confirm { to, nonce, claimant } if *to == me => self.on_confirm(from, *nonce, claimant, age),
+            Said::Newer { to, order, mine } if (*to, *order) == (me, self.order) => {
+                self.on_newer(from, mine, age, nonce)
+            }
             Said::Gone => match &mut self.waiting {
                 Some(waiting) => {
                     waiting.gone = true;
@@ -138,53 +149,93 @@ impl Party {
                 }
                 None => Reaction::Nothing,
             },
-            // Among established sessions a newer one is newer for good; let nobody else claim to be.
-            Said::Newer { to, order, mine } if *to == me && *order == self.order && self.waiting.is_some() => {
-                if self.fresh || mine > order { Reaction::Lose } else { Reaction::Nothing }
-            }
-            Said::Confirm { .. } | Said::Newer { .. } => Reaction::Nothing,
+            Said::Ask { .. } | Said::Confirm { .. } | Said::Newer { .. } => Reaction::Nothing,
         }
     }
 
     fn on_notice(&mut self, from: ProxyId, claimant: &Claimant, age: Duration, nonce: u64) -> Reaction {
-        if self.ending {
+        if claimant.order == self.order {
             return Reaction::Nothing;
         }
         // A question that is open stands, and so does its reason: notices are repeated, with another delay each, and must
         // not be told the one thing now and the other then.
-        let same = |asked: &&Asked| (asked.from, asked.order) == (from, claimant.order);
-        let open = self.asked.as_ref().filter(same).filter(|asked| age.saturating_sub(asked.at) < CONFIRM_WITHIN);
-        if let Some(Asked { nonce, .. }) = open {
-            return Reaction::Say(Said::Ask { to: from, order: claimant.order, nonce: *nonce });
+        let stands = self.question(from, claimant.order, age).is_some();
+        let yields = match (self.fresh, claimant.fresh) {
+            _ if stands => true,
+            (true, false) => return Reaction::Nothing,
+            (true, true) => claimant.order > self.order,
+            (false, _) => !claimant.began_before(age),
+        };
+        if yields { self.ask(from, claimant.order, false, age, nonce) } else { self.refuse(from, claimant, age) }
+    }
+
+    /// A party that waits, or a session, lives and still wants its mailbox.
+    fn on_ask(&mut self, from: ProxyId, nonce: u64, theirs: Order, age: Duration) -> Reaction {
+        if self.fresh && self.waiting.is_none() {
+            return Reaction::Nothing;
         }
-        match self.judge(claimant, age) {
-            Verdict::Undecided => Reaction::Nothing,
-            Verdict::PartyWins => Reaction::Say(Said::Newer { to: from, order: claimant.order, mine: self.order }),
-            Verdict::ClaimantWins => {
-                self.asked = Some(Asked { from, order: claimant.order, nonce, at: age });
-                Reaction::Say(Said::Ask { to: from, order: claimant.order, nonce })
+        if !self.fresh && self.asked.iter().any(|asked| asked.is_open(age)) {
+            if theirs < self.order {
+                return Reaction::Nothing;
             }
+            self.asked.clear();
         }
+        if let Some(waiting) = &mut self.waiting {
+            waiting.heard = true;
+        }
+        Reaction::Say(Said::Confirm { to: from, nonce, claimant: self.claimant(age) })
     }
 
     fn on_confirm(&mut self, from: ProxyId, nonce: u64, claimant: &Claimant, age: Duration) -> Reaction {
-        let answered = |asked: &Asked| (asked.from, asked.order, asked.nonce) == (from, claimant.order, nonce);
-        let Some(asked) = self.asked.take_if(|asked| answered(asked)) else { return Reaction::Nothing };
-        if age.saturating_sub(asked.at) < CONFIRM_WITHIN && !self.ending {
+        let question = self.question(from, claimant.order, age).filter(|asked| asked.nonce == nonce);
+        let Some(&Asked { at, newer, .. }) = question else { return Reaction::Nothing };
+        self.forget(from);
+        if !self.fresh && claimant.began_before(age) {
+            return self.refuse(from, claimant, age);
+        }
+        if self.fresh || claimant.fresh || newer || claimant.began_after(at) || claimant.order > self.order {
             self.ending = true;
             return Reaction::End;
         }
-        Reaction::Nothing
+        // Ours by order alone: that is for the other one to find, who sees other ages and must not end as well.
+        Reaction::Say(Said::Notice { claimant: self.claimant(age) })
     }
 
-    fn judge(&self, claimant: &Claimant, age: Duration) -> Verdict {
-        let claimant_wins = match (self.fresh, claimant.fresh) {
-            _ if claimant.order == self.order => return Verdict::Undecided,
-            (true, false) => return Verdict::Undecided,
-            (false, true) => claimant.age() <= age,
-            (true, true) | (false, false) => claimant.order > self.order,
-        };
-        if claimant_wins { Verdict::ClaimantWins } else { Verdict::PartyWins }
+    fn on_newer(&mut self, from: ProxyId, theirs: &Claimant, age: Duration, nonce: u64) -> Reaction {
+        if self.fresh {
+            return if self.waiting.is_some() { Reaction::Lose } else { Reaction::Nothing };
+        }
+        if theirs.began_before(age) { Reaction::Nothing } else { self.ask(from, theirs.order, true, age, nonce) }
+    }
+
+    fn ask(&mut self, from: ProxyId, order: Order, newer: bool, age: Duration, nonce: u64) -> Reaction {
+        let open = self.question(from, order, age);
+        let (nonce, at, newer) = open.map_or((nonce, age, newer), |asked| (asked.nonce, asked.at, asked.newer || newer));
+        self.forget(from);
+        self.asked.retain(|asked| asked.is_open(age));
+        self.asked.push(Asked { from, order, nonce, at, newer });
+        Reaction::Say(Said::Ask { to: from, order, nonce, mine: self.order })
+    }
+
+    /// What was asked of it before counts no more.
+    fn refuse(&mut self, to: ProxyId, claimant: &Claimant, age: Duration) -> Reaction {
+        self.forget(to);
+        Reaction::Say(Said::Newer { to, order: claimant.order, mine: self.claimant(age) })
+    }
+
+    /// What is open at this age.
+    fn question(&self, to: ProxyId, order: Order, age: Duration) -> Option<&Asked> {
+        self.asked.iter().find(|asked| (asked.from, asked.order) == (to, order) && asked.is_open(age))
+    }
+
+    fn forget(&mut self, to: ProxyId) {
+        self.asked.retain(|asked| asked.from != to);
+    }
+}
+
+impl Asked {
+    fn is_open(&self, age: Duration) -> bool {
+        age.saturating_sub(self.at) < CONFIRM_WITHIN
     }
 }
 

@@ -13,7 +13,7 @@ use lapin::{
 use std::sync::{Arc, atomic::Ordering};
 use tokio::{sync::oneshot, time::timeout};
 
-use super::{Control, Lane};
+use super::{Lane, Turn};
 use crate::{
     ledger::{DeliveryTag, Outcome},
     live::Live,
@@ -35,10 +35,10 @@ impl Lane {
         let (done, left) = oneshot::channel();
         lock(&self.leavers).push((leaver, done));
         {
-            let mut control = self.control.lock().await;
+            let mut turn = self.turn.lock().await;
             // None may be there: who had the turn before took them along.
             let (leavers, dones): (Vec<_>, Vec<_>) = std::mem::take(&mut *lock(&self.leavers)).into_iter().unzip();
-            self.leave_together(&mut control, leavers).await;
+            self.leave_together(&mut turn, leavers).await;
             dones.into_iter().for_each(|done| {
                 let _ = done.send(());
             });
@@ -46,10 +46,10 @@ impl Lane {
         let _ = left.await;
     }
 
-    async fn leave_together(&self, control: &mut Control, leavers: Vec<Leaver>) {
+    async fn leave_together(&self, turn: &mut Turn, leavers: Vec<Leaver>) {
         let mut parts = Vec::new();
         for Leaver { seat, live, consumer, unsettled } in leavers {
-            control.seats.remove(&seat.id);
+            turn.seats.remove(&seat.id);
             seat.attached.store(0, Ordering::Release);
             self.quarantined.store(false, Ordering::Release);
             if let Some(Attachment { live, consumer, .. }) = seat.take() {
@@ -60,12 +60,12 @@ impl Lane {
             }
         }
         // With its channel gone, the broker requeues all by itself.
-        let Some(live) = control.live.clone().filter(|live| live.is_alive()) else { return };
+        let Some(live) = turn.live.clone().filter(|live| live.is_alive()) else { return };
         parts.retain(|(of, ..)| of.generation == live.generation);
         if parts.is_empty() {
             return;
         }
-        let prefetch = control.prefetch.max(1);
+        let prefetch = turn.prefetch.max(1);
         let leave = async {
             join_all(parts.into_iter().map(|(_, consumer, unsettled)| give_back(&live, consumer, unsettled))).await;
             live.flush().await;
@@ -74,7 +74,7 @@ impl Lane {
         if !matches!(timeout(self.timing.request_timeout, leave).await, Ok(Ok(()))) || !live.is_alive() {
             live.end().await;
         }
-        control.prefetch = prefetch;
+        turn.prefetch = prefetch;
     }
 }
 

@@ -8,7 +8,11 @@ use tokio::time::{sleep, timeout};
 use tracing::{debug, warn};
 
 use super::{AttachError, Lane, RETRY_CAP, RETRY_FIRST};
-use crate::{control::contend, live::Live, seat::Seat};
+use crate::{
+    control::{Seen, contend, look},
+    live::Live,
+    seat::Seat,
+};
 
 /// How many subscriptions of a lane are probed at once after an outage; the broker's own limit is near.
 const RESUME_CONCURRENCY: usize = 8;
@@ -27,8 +31,8 @@ impl Tried {
 }
 
 impl Lane {
-    /// A first try for each, a few at a time; those that fail then go on by themselves and hold up nobody. Deliveries are
-    /// under way again before anybody looks for other consumers.
+    /// A first try for each, a few at a time. After the last of those the ones that failed go on, each by itself, and the
+    /// others look for other consumers: so deliveries are under way again before anybody looks.
     pub(super) async fn resume_all(&self, seats: Vec<Arc<Seat>>, live: &Arc<Live>) {
         let tried = stream::iter(seats)
             .map(|seat| async move { (self.try_resume(&seat, live).await, seat) })
@@ -38,12 +42,11 @@ impl Lane {
         let (failed, restored): (Vec<_>, Vec<_>) = tried.into_iter().partition(|(tried, _)| tried.is_again());
         let contests = async {
             let contested = stream::iter(restored)
-                .map(|(_, seat)| async move { (!self.is_alone(&seat).await).then_some(seat) })
+                .map(|(_, seat)| async move { (self.look(&seat).await, seat) })
                 .buffer_unordered(RESUME_CONCURRENCY)
-                .filter_map(std::future::ready)
                 .collect::<Vec<_>>()
                 .await;
-            join_all(contested.iter().map(|seat| self.contend(seat, live))).await;
+            join_all(contested.iter().map(|(seen, seat)| self.contend(seat, live, *seen))).await;
         };
         tokio::join!(contests, join_all(failed.iter().map(|(_, seat)| self.resume(seat, live))));
     }
@@ -54,27 +57,25 @@ impl Lane {
         while self.try_resume(seat, live).await.is_again() {
             sleep(backoff.next()).await;
         }
-        if !self.is_alone(seat).await {
-            self.contend(seat, live).await;
-        }
+        let seen = self.look(seat).await;
+        self.contend(seat, live, seen).await;
     }
 
     /// One look whether a subscription that was put back is the only one of its mailbox. An upgrade that is still on its
     /// way looks for itself.
-    async fn is_alone(&self, seat: &Seat) -> bool {
-        let Some(pool) = self.pool.upgrade() else { return true };
+    async fn look(&self, seat: &Seat) -> Seen {
+        let Some(pool) = self.pool.upgrade() else { return Seen::Alone };
         if seat.leaving.is_cancelled() || seat.stake.is_fresh() {
-            return true;
+            return Seen::Alone;
         }
-        let look = timeout(self.timing.request_timeout, pool.declarer.look(&seat.queue)).await;
-        matches!(look, Ok(Ok(state)) if state.is_none_or(|state| state.consumers <= 1))
+        look(&pool.declarer, &seat.queue, self.timing.request_timeout).await
     }
 
     /// Settles with other proxies whose mailbox it is, while the subscription and this life of the channel last.
-    async fn contend(&self, seat: &Seat, live: &Live) {
+    async fn contend(&self, seat: &Seat, live: &Live, seen: Seen) {
         let Some(pool) = self.pool.upgrade() else { return };
         tokio::select! {
-            () = contend(&pool.control, &pool.declarer, &seat.stake, self.timing.request_timeout) => {}
+            () = contend(&pool.control, &pool.declarer, &seat.stake, seen, self.timing.request_timeout) => {}
             () = seat.leaving.cancelled() => {}
             () = live.dead.cancelled() => {}
         }
@@ -121,9 +122,13 @@ impl Lane {
     /// Takes in a seat that has no consumer; it gets one now, or when the lane has a channel.
     pub(crate) async fn adopt(&self, seat: &Arc<Seat>) {
         let live = {
-            let mut control = self.control.lock().await;
-            control.seats.insert(seat.id, seat.clone());
-            control.live.clone()
+            let mut turn = self.turn.lock().await;
+            // After its leaving nobody would take it out again.
+            if seat.leaving.is_cancelled() {
+                return;
+            }
+            turn.seats.insert(seat.id, seat.clone());
+            turn.live.clone()
         };
         if let Some(live) = live {
             self.resume(seat, &live).await;
@@ -133,7 +138,7 @@ impl Lane {
     /// The broker cancelled one consumer: its queue was deleted. The channel lives on.
     pub(crate) async fn resume_after_cancel(&self, seat: &Arc<Seat>, live: &Arc<Live>) {
         {
-            let _turn = self.control.lock().await;
+            let _turn = self.turn.lock().await;
             seat.attached.store(0, Ordering::Release);
         }
         self.resume(seat, live).await;

@@ -5,6 +5,8 @@ use proptest::prelude::*;
 use super::*;
 
 const PROXIES: usize = 3;
+/// Between sessions that began within a question and its answer the clocks may decide, in steps.
+const BOUND: u64 = 10 * CONFIRM_WITHIN.as_secs();
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Phase {
@@ -34,6 +36,8 @@ struct World {
     now: u64,
     sessions: [Option<Session>; PROXIES],
     wire: Vec<(usize, usize, Said)>,
+    /// How far each proxy's clock is ahead.
+    skews: [u64; PROXIES],
     upgrades: u64,
     refused: Vec<usize>,
 }
@@ -67,7 +71,7 @@ impl World {
     /// Within a proxy the newest wins.
     fn upgrade(&mut self, proxy: usize) {
         self.upgrades += 1;
-        let party = Party::new(Order::new(self.now, self.upgrades));
+        let party = Party::new(Order::new(self.now + self.skews[proxy], self.upgrades));
         self.sessions[proxy] = Some(Session { party, phase: Phase::Declare, consumes: false, since: self.now });
     }
 
@@ -128,6 +132,10 @@ impl World {
             Reaction::Nothing => {}
             Reaction::Say(answer) => self.say(to, answer),
             Reaction::End => {
+                if let (Some(winner), Some(loser)) = (&self.sessions[from], &self.sessions[to]) {
+                    let relic = !loser.party.is_fresh() && winner.since + BOUND < loser.since;
+                    assert!(!relic, "{from} began before {to}, and ended it");
+                }
                 self.end(to);
                 self.say(to, Said::Gone);
             }
@@ -160,9 +168,10 @@ proptest! {
 
     #[test]
     fn in_the_end_one_session_has_the_mailbox(
-        acts in proptest::collection::vec((0..10u8, any::<usize>()), 1..150)
+        acts in proptest::collection::vec((0..10u8, any::<usize>()), 1..150),
+        skews in any::<[u8; PROXIES]>(),
     ) {
-        let mut world = World::default();
+        let mut world = World { skews: skews.map(u64::from), ..World::default() };
         for (act, which) in acts {
             world.now += 1;
             match act {
