@@ -7,57 +7,88 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use nix::sys::signal::Signal;
-use rig::crowd::{Crowd, Then};
-use rig::vhost::Message;
-use rig::{Node, Outcome, PATIENCE, ProxyProcess, Vhost, wait_until, within};
+use rig::crowd::{Crowd, Member, Notes, Then};
+use rig::{Node, PATIENCE, ProxyProcess, Vhost, wait_until, within};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+use crate::queue;
+
 const CLIENTS: usize = 40;
 const WINDOW: usize = 16;
+const BATCH: usize = 20;
 
 fn names() -> Vec<String> {
     (0..CLIENTS).map(|number| format!("c{number}")).collect()
 }
 
-/// A producer that never stops until told to: persistent messages, each confirmed, `0`, `1`, … to each consumer.
+/// A producer that never stops until told to: each message confirmed, `0`, `1`, … to each consumer, some at once so that
+/// there is something on its way at any moment.
 struct Load {
     run: JoinSet<usize>,
     finish: CancellationToken,
-    rounds: Arc<AtomicUsize>,
+    sent: Arc<AtomicUsize>,
 }
 
 impl Load {
     fn start(vhost: &Vhost) -> Load {
-        let (finish, rounds, mut run) = (CancellationToken::new(), Arc::<AtomicUsize>::default(), JoinSet::new());
-        let (vhost, finished, count) = (vhost.clone(), finish.clone(), rounds.clone());
+        let (finish, sent, mut run) = (CancellationToken::new(), Arc::<AtomicUsize>::default(), JoinSet::new());
+        let (vhost, finished, count) = (vhost.clone(), finish.clone(), sent.clone());
         run.spawn(async move {
             let publisher = vhost.publisher().await;
             while !finished.is_cancelled() {
-                let round = count.load(Ordering::Relaxed);
+                let sent = count.load(Ordering::Relaxed);
                 for name in names() {
-                    let message = Message::new(&name, round.to_string()).persistent();
-                    assert_eq!(publisher.send(&message).await, Outcome::Confirmed, "{round} to {name}");
+                    publisher.publish_all(&name, (sent..sent + BATCH).map(|number| number.to_string())).await;
                 }
-                count.fetch_add(1, Ordering::Relaxed);
+                count.fetch_add(BATCH, Ordering::Relaxed);
             }
             count.load(Ordering::Relaxed)
         });
-        Load { run, finish, rounds }
+        Load { run, finish, sent }
     }
 
     /// So many more to each have gone out.
     async fn goes_on(&self, more: usize) {
-        let target = self.rounds.load(Ordering::Relaxed) + more;
-        let now = async || self.rounds.load(Ordering::Relaxed);
+        let target = self.sent.load(Ordering::Relaxed) + more;
+        let now = async || self.sent.load(Ordering::Relaxed);
         wait_until(PATIENCE, "the producer goes on", now, |now| *now >= target).await;
     }
 
     /// How many went to each.
     async fn finish(mut self) -> usize {
         self.finish.cancel();
-        let rounds = within(PATIENCE, "the end of the producer", self.run.join_next()).await;
-        rounds.expect("it runs").expect("every message is confirmed")
+        let sent = within(PATIENCE, "the end of the producer", self.run.join_next()).await;
+        sent.expect("it runs").expect("every message is confirmed")
+    }
+}
+
+/// A quarter of the clients, with a full window that they do not ack, so that each fault finds something unacked.
+struct Held<'a> {
+    members: Vec<(&'a Member, usize)>,
+}
+
+impl<'a> Held<'a> {
+    async fn begin(vhost: &Vhost, crowd: &'a Crowd) -> Held<'a> {
+        let members: Vec<_> = crowd.members().iter().step_by(4).collect();
+        members.iter().for_each(|member| member.hold());
+        let mailboxes: HashSet<String> = members.iter().map(|member| queue(&member.name)).collect();
+        let full = async || {
+            let queues = vhost.queues().await;
+            queues.iter().filter(|q| mailboxes.contains(&q.name) && q.unacked == WINDOW as u64).count()
+        };
+        wait_until(PATIENCE, "their windows are full", full, |full| *full == mailboxes.len()).await;
+        Held { members: members.into_iter().map(|member| (member, member.look(Notes::redelivered))).collect() }
+    }
+
+    /// All of what they held comes again, and now they ack it.
+    async fn end(self) {
+        for (member, before) in self.members {
+            let redelivered = async || member.look(Notes::redelivered);
+            let what = format!("{} has its window again", member.name);
+            wait_until(PATIENCE, &what, redelivered, |now| *now == before + WINDOW).await;
+            member.ack_again();
+        }
     }
 }
 
@@ -99,17 +130,19 @@ async fn a27_a_rolling_restart_under_load_loses_nothing_and_repeats_only_what_wa
     let mut ends = 0;
     for signal in [Signal::SIGTERM, Signal::SIGINT] {
         for proxy in [&mut first, &mut second] {
-            load.goes_on(20).await;
+            load.goes_on(100).await;
+            let held = Held::begin(&vhost, &crowd).await;
             proxy.program().signal(signal);
             assert_eq!(proxy.program().wait(PATIENCE).await.code(), Some(0));
             let last = proxy.program().stdout().pop().expect("last words");
             assert!(last.ends_with("cut off 0, panicked 0"), "{last}");
             ends += 1;
             crowd.until("all are with the other one", |notes| notes.sessions > ends).await;
+            held.end().await;
             *proxy = at(&vhost, proxy.addr()).await;
         }
     }
-    load.goes_on(20).await;
+    load.goes_on(100).await;
     let sent = load.finish().await;
     check(&vhost, &crowd, sent, ends).await;
     for member in crowd.members() {
@@ -130,15 +163,17 @@ async fn proxies_killed_under_load_lose_nothing_and_repeat_at_most_a_window_a_se
     let mut kills = 0;
     for _ in 0..2 {
         for proxy in [&mut first, &mut second] {
-            load.goes_on(20).await;
+            load.goes_on(100).await;
+            let held = Held::begin(&vhost, &crowd).await;
             proxy.program().signal(Signal::SIGKILL);
             proxy.program().wait(PATIENCE).await;
             kills += 1;
             crowd.until("all are with the other one", |notes| notes.sessions > kills).await;
+            held.end().await;
             *proxy = at(&vhost, proxy.addr()).await;
         }
     }
-    load.goes_on(20).await;
+    load.goes_on(100).await;
     let sent = load.finish().await;
     check(&vhost, &crowd, sent, kills).await;
 }
