@@ -41,7 +41,7 @@ pub(crate) struct Party {
     waiting: Option<Waiting>,
     /// How many wait on it.
     waiters: u32,
-    /// The questions that are open, or were: one for each proxy at most.
+    /// What was asked lately: one question for each proxy at most.
     asked: Vec<Asked>,
     /// It was told to end, and somebody waits to hear that it has.
     ending: bool,
@@ -66,6 +66,8 @@ struct Asked {
     at: Duration,
     /// It was said to be newer for certain.
     newer: bool,
+    /// It is answered, and the other one is to decide.
+    left: bool,
 }
 
 /// What a party does about what it heard.
@@ -160,6 +162,9 @@ impl Party {
         // A question that is open stands, and so does its reason: notices are repeated, with another delay each, and must
         // not be told the one thing now and the other then.
         let stands = self.question(from, claimant.order, age).is_some();
+        if self.asked.iter().any(|asked| asked.left && asked.is_recent(age) && asked.concerns(from, claimant.order)) {
+            return Reaction::Say(Said::Notice { claimant: self.claimant(age) });
+        }
         let yields = match (self.fresh, claimant.fresh) {
             _ if stands => true,
             (true, false) => return Reaction::Nothing,
@@ -197,7 +202,9 @@ impl Party {
             self.ending = true;
             return Reaction::End;
         }
-        // Ours by order alone: that is for the other one to find, who sees other ages and must not end as well.
+        // Ours by order alone: that is for the other one to find, who sees other ages and must not end as well. It is not
+        // asked again at once, since a question that is open would keep its own from being answered.
+        self.asked.push(Asked { from, order: claimant.order, nonce, at: age, newer: false, left: true });
         Reaction::Say(Said::Notice { claimant: self.claimant(age) })
     }
 
@@ -212,8 +219,8 @@ impl Party {
         let open = self.question(from, order, age);
         let (nonce, at, newer) = open.map_or((nonce, age, newer), |asked| (asked.nonce, asked.at, asked.newer || newer));
         self.forget(from);
-        self.asked.retain(|asked| asked.is_open(age));
-        self.asked.push(Asked { from, order, nonce, at, newer });
+        self.asked.retain(|asked| asked.is_recent(age));
+        self.asked.push(Asked { from, order, nonce, at, newer, left: false });
         Reaction::Say(Said::Ask { to: from, order, nonce, mine: self.order })
     }
 
@@ -225,7 +232,7 @@ impl Party {
 
     /// What is open at this age.
     fn question(&self, to: ProxyId, order: Order, age: Duration) -> Option<&Asked> {
-        self.asked.iter().find(|asked| (asked.from, asked.order) == (to, order) && asked.is_open(age))
+        self.asked.iter().find(|asked| asked.concerns(to, order) && asked.is_open(age))
     }
 
     fn forget(&mut self, to: ProxyId) {
@@ -234,8 +241,16 @@ impl Party {
 }
 
 impl Asked {
-    fn is_open(&self, age: Duration) -> bool {
+    fn concerns(&self, from: ProxyId, order: Order) -> bool {
+        (self.from, self.order) == (from, order)
+    }
+
+    fn is_recent(&self, age: Duration) -> bool {
         age.saturating_sub(self.at) < CONFIRM_WITHIN
+    }
+
+    fn is_open(&self, age: Duration) -> bool {
+        !self.left && self.is_recent(age)
     }
 }
 

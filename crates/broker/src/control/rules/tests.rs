@@ -110,11 +110,16 @@ fn sessions_that_began_within_a_question_and_its_answer_go_by_order() {
         let mut party = established(500);
         assert_eq!(party.hear(US, THEM, &notice(at_ms, false, s(60)), s(61), 7), ask(at_ms, 7));
         let yes = Said::Confirm { to: US, nonce: 7, claimant: Claimant::new(order(at_ms), false, s(62)) };
-        (party.hear(US, THEM, &yes, s(63), 8), party.claimant(s(63)))
+        (party.hear(US, THEM, &yes, s(63), 8), party)
     };
     assert_eq!(confirmed(501).0, Reaction::End);
-    let (reaction, claimant) = confirmed(499);
-    assert_eq!(reaction, Reaction::Say(Said::Notice { claimant }), "the other one is to find out");
+    let (reaction, mut party) = confirmed(499);
+    let said = Reaction::Say(Said::Notice { claimant: party.claimant(s(63)) });
+    assert_eq!(reaction, said, "the other one is to find out");
+    let again = party.hear(US, THEM, &notice(499, false, s(62)), s(63), 9);
+    assert_eq!(again, said, "and is left the time for it");
+    let answer = party.hear(US, THEM, &asks(US, 500, 499), s(63), 9);
+    assert!(matches!(answer, Reaction::Say(Said::Confirm { .. })), "{answer:?}");
 }
 
 #[test]
