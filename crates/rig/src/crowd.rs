@@ -1,15 +1,18 @@
 //! A crowd of v1 clients that behave well: each reads, answers pings and acks in a task of its own, notes what it saw, and
 //! comes back if it is told to.
 
-use std::collections::HashSet;
+mod notes;
+
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use protocol::v1::{Event, Message, ServerFrame};
+use protocol::v1::ServerFrame;
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
+
+pub use notes::{Arrival, Notes};
 
 use crate::client::{Client, Dial, Failure, Received};
 use crate::wait::{PATIENCE, wait_until};
@@ -22,79 +25,6 @@ const RETURN_PAUSE: Duration = Duration::from_millis(100);
 const CROWD_PATIENCE: Duration = Duration::from_secs(2 * PATIENCE.as_secs());
 /// So many of those who are not there yet are named.
 const NAMED: usize = 5;
-
-/// A message as it came.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Arrival {
-    /// In the how manieth session of this client: 1, 2, …
-    pub session: usize,
-    /// Its message-id.
-    pub id: Option<String>,
-    /// Its body as text.
-    pub body: String,
-    /// As flagged.
-    pub redelivered: bool,
-    /// Its producer says that it is a further copy.
-    pub republished: bool,
-}
-
-impl Arrival {
-    fn of(session: usize, message: &Message<'_>) -> Arrival {
-        Arrival {
-            session,
-            id: message.message_id.as_deref().map(str::to_owned),
-            body: String::from_utf8_lossy(message.body()).into_owned(),
-            redelivered: message.redelivered,
-            republished: message.headers.contains_key("x-republished"),
-        }
-    }
-
-    /// What tells it from other messages.
-    pub fn key(&self) -> &str {
-        self.id.as_deref().unwrap_or(&self.body)
-    }
-}
-
-/// What one client has seen so far.
-#[derive(Clone, Debug, Default)]
-pub struct Notes {
-    /// Upgrades that succeeded.
-    pub sessions: usize,
-    /// Of each session, whether its mailbox still existed.
-    pub resumed: Vec<Option<bool>>,
-    /// Messages, in order. Each was acked, if acks were not [held](Member::hold) then.
-    pub arrivals: Vec<Arrival>,
-    /// Notices, in order.
-    pub notices: Vec<Event>,
-    /// How sessions ended: with a close code, or without a word.
-    pub ends: Vec<Option<u16>>,
-    /// The status of each upgrade that was refused when it came back.
-    pub refusals: Vec<u16>,
-}
-
-impl Notes {
-    /// How many different messages there were.
-    pub fn distinct(&self) -> usize {
-        self.arrivals.iter().map(Arrival::key).collect::<HashSet<_>>().len()
-    }
-
-    /// Whether this was the body of a message.
-    pub fn has(&self, body: &str) -> bool {
-        self.arrivals.iter().any(|arrival| arrival.body == body)
-    }
-
-    /// Messages that came again and did not say so, neither as redelivered nor as published again.
-    pub fn unflagged(&self) -> Vec<&Arrival> {
-        let mut seen = HashSet::new();
-        let again = self.arrivals.iter().filter(|arrival| !seen.insert(arrival.key()));
-        again.filter(|arrival| !arrival.redelivered && !arrival.republished).collect()
-    }
-
-    /// How many came flagged as redelivered.
-    pub fn redelivered(&self) -> usize {
-        self.arrivals.iter().filter(|arrival| arrival.redelivered).count()
-    }
-}
 
 /// One client.
 pub struct Member {
@@ -142,10 +72,11 @@ pub struct Crowd {
 }
 
 impl Crowd {
-    /// One client for each consumer id, connected to the first address and welcomed. Default instance, `resume=true`.
+    /// One client for each consumer id, connected to the first address and welcomed. Default instance, `resume=true`. A
+    /// proxy that has just started may refuse them with 503 at first, which is in their notes; they try again.
     ///
     /// # Panics
-    /// One is refused.
+    /// One is refused for another reason, or not welcomed within two minutes.
     pub async fn of(addresses: &[SocketAddr], names: impl IntoIterator<Item = String>, then: Then) -> Crowd {
         let mut crowd = Crowd { members: Vec::new(), tasks: JoinSet::new() };
         crowd.grow(addresses, names, then).await;
@@ -167,7 +98,7 @@ impl Crowd {
             let turn = dials.clone();
             self.tasks.spawn(async move {
                 let permit = turn.acquire_owned().await.expect("it is never closed");
-                let client = one.dials[0].connect().await;
+                let client = one.admitted(one.dials.iter().take(1).cycle()).await;
                 drop(permit);
                 one.run(client).await;
             });
@@ -205,7 +136,8 @@ impl Crowd {
         let late = async || {
             let late = self.members.iter().filter(|member| !member.look(|notes| holds(&member.name, notes)));
             let late: Vec<_> = late.collect();
-            let some = late.iter().take(NAMED).map(|member| format!("{}: {}", member.name, member.look(shown)));
+            let some =
+                late.iter().take(NAMED).map(|member| format!("{}: {}", member.name, member.look(Notes::in_short)));
             (late.len(), some.collect::<Vec<_>>())
         };
         wait_until(CROWD_PATIENCE, what, late, |(late, _)| *late == 0).await;
@@ -220,16 +152,6 @@ impl Crowd {
     pub fn which(&self, holds: impl Fn(&Notes) -> bool) -> Vec<&Member> {
         self.members.iter().filter(|member| member.look(&holds)).collect()
     }
-}
-
-/// Short enough for a failure.
-fn shown(notes: &Notes) -> String {
-    let Notes { sessions, resumed, arrivals, notices, ends, refusals } = notes;
-    let last = arrivals.last();
-    let arrived = arrivals.len();
-    format!(
-        "{sessions} sessions {resumed:?}, {arrived} arrivals, last {last:?}, {notices:?}, ends {ends:?}, {refusals:?}"
-    )
 }
 
 /// The task of a client.
@@ -252,7 +174,8 @@ impl One {
             if self.then == Then::Stays {
                 return;
             }
-            client = self.returned(next).await;
+            sleep(RETURN_PAUSE.mul_f64(rand::random())).await;
+            client = self.admitted(self.dials.iter().cycle().skip(next)).await;
         }
     }
 
@@ -305,14 +228,15 @@ impl One {
     }
 
     /// Tries the addresses in turn until one lets it in.
-    async fn returned(&self, first: usize) -> Client {
-        for dial in self.dials.iter().cycle().skip(first) {
-            sleep(RETURN_PAUSE.mul_f64(0.5 + rand::random::<f64>())).await;
+    async fn admitted(&self, addresses: impl Iterator<Item = &Dial>) -> Client {
+        for dial in addresses {
             match dial.attempt().await {
                 Ok(client) => return client,
-                Err(Failure::Refused(answer)) => self.note(|notes| notes.refusals.push(answer.status)),
+                Err(Failure::Refused(answer)) if answer.status == 503 => self.note(|notes| notes.refusals += 1),
+                Err(Failure::Refused(answer)) => panic!("refused: {} {}", answer.status, answer.text()),
                 Err(Failure::Unanswered(_)) => {}
             }
+            sleep(RETURN_PAUSE.mul_f64(0.5 + rand::random::<f64>())).await;
         }
         unreachable!("the addresses have no end")
     }
