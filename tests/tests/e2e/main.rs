@@ -10,6 +10,7 @@
 
 mod acks;
 mod admin;
+mod alarms;
 mod bodies;
 mod client_frames;
 mod cold_start;
@@ -23,13 +24,15 @@ mod faults;
 mod giving_up;
 mod handover;
 mod identities;
+mod no_loss;
 mod killed;
 mod odd_names;
+mod outage;
 mod poison;
 mod properties_v1;
-mod refresh;
 mod refusals;
 mod republish;
+mod refresh;
 mod returning;
 mod sharing;
 mod slow;

@@ -1,7 +1,7 @@
 //! What a lost connection left unanswered is published again: nothing that was confirmed is missing, no message is counted
 //! twice, and every further copy says that it is one.
 
-mod alarms;
+pub(crate) mod alarms;
 mod cuts;
 mod refused;
 

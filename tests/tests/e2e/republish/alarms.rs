@@ -13,13 +13,13 @@ const WINDOW: u64 = 200;
 const SAID_WITHIN: Duration = Duration::from_secs(5);
 
 #[derive(Clone, Copy)]
-enum Alarm {
+pub(crate) enum Alarm {
     Memory,
     Disk,
 }
 
 impl Alarm {
-    async fn on(self, node: &Node) {
+    pub(crate) async fn on(self, node: &Node) {
         node.eval(match self {
             Self::Memory => "vm_memory_monitor:set_vm_memory_high_watermark({absolute, 1000000}).",
             Self::Disk => "rabbit_disk_monitor:set_disk_free_limit(900000000000000).",
@@ -27,7 +27,7 @@ impl Alarm {
         .await;
     }
 
-    async fn off(self, node: &Node) {
+    pub(crate) async fn off(self, node: &Node) {
         node.eval(match self {
             Self::Memory => "vm_memory_monitor:set_vm_memory_high_watermark(0.9).",
             Self::Disk => "rabbit_disk_monitor:set_disk_free_limit(1000000).",
