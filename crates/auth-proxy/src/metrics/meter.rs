@@ -22,7 +22,7 @@ use crate::{
 /// in milliseconds is 56 years ago. One such would outweigh all others in the sum.
 const BELIEVED_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// Counts for one session. Dropped before its end was said, it counts the session as cut off.
+/// Counts for one session. Dropped before its end was said, it counts the session as cut off, or as panicked.
 #[derive(Debug)]
 pub(crate) struct Meter {
     metrics: Arc<Metrics>,
