@@ -262,3 +262,19 @@ async fn gone(stream: &mut Stream, early: &mut BytesMut) {
     }
     std::future::pending::<()>().await;
 }
+
+#[cfg(test)]
+mod tests {
+    use protocol::names::Address;
+
+    use super::*;
+
+    #[test]
+    fn whoever_lost_to_another_upgrade_hears_that_the_instance_is_busy() {
+        let queue = Address { client: "c".into(), consumer: "a".into(), instance: "1".into() }.queue().unwrap();
+        for error in [SubscribeError::Superseded, SubscribeError::Busy(1)] {
+            assert_eq!(refusal_of(&queue, &error), Refusal::InstanceBusy);
+        }
+        assert_eq!(refusal_of(&queue, &SubscribeError::Late), Refusal::BrokerSlow);
+    }
+}

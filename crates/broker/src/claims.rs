@@ -353,4 +353,37 @@ mod tests {
         let _two = claims.claim(&queue("b")).now_or_never().unwrap().unwrap();
         assert!(!one.replaced().is_cancelled());
     }
+
+    fn hear(claims: &Claims, queue: &QueueName, said: Said) {
+        let message = Message::new(ProxyId(2), queue.as_str(), said);
+        assert!(matches!(claims.hear(ProxyId(1), &message), Answer::Nothing));
+    }
+
+    #[test]
+    fn all_that_wait_on_a_claim_hear_the_news_until_the_last_of_them_is_gone() {
+        let (claims, queue) = (Claims::default(), queue("a"));
+        let holder = claims.claim(&queue).now_or_never().unwrap().unwrap();
+        let stake = holder.stake();
+        let (mut one, mut two, three) = (stake.wait(), stake.wait(), stake.wait());
+        drop(three);
+        hear(&claims, &queue, Said::Gone);
+        assert!(one.news().now_or_never().is_some());
+        assert!(two.news().now_or_never().is_some());
+        assert!(two.news().now_or_never().is_none(), "each once");
+        drop(one);
+        hear(&claims, &queue, Said::Gone);
+        assert!(two.news().now_or_never().is_some());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_wait_for_a_predecessor_is_part_of_the_time_of_a_claim() {
+        let (claims, queue) = (Claims::default(), queue("a"));
+        let (began, patience) = (Instant::now(), Duration::from_secs(10));
+        let holder = claims.claim(&queue).await.unwrap();
+        let mut newcomer = Box::pin(claims.claim(&queue));
+        assert!(newcomer.as_mut().now_or_never().is_none());
+        tokio::time::advance(Duration::from_secs(7)).await;
+        drop(holder);
+        assert_eq!(newcomer.await.unwrap().stake().deadline(patience), began + patience);
+    }
 }

@@ -269,3 +269,6 @@ async fn consume(turn: &mut Turn, live: &Live, seat: &Seat) -> lapin::Result<Con
     let (queue, tag) = (short(seat.queue.as_str()), short(&tag));
     live.channel.basic_consume(queue, tag, BasicConsumeOptions::default(), FieldTable::default()).await
 }
+
+#[cfg(test)]
+mod tests;

@@ -215,3 +215,24 @@ impl From<Taken> for SubscribeError {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use futures::FutureExt;
+    use protocol::names::Address;
+
+    use super::*;
+    use crate::claims::Claims;
+
+    #[tokio::test]
+    async fn an_upgrade_that_a_newer_one_replaces_hears_that() {
+        let claims = Claims::default();
+        let queue = Address { client: "c".into(), consumer: "a".into(), instance: "1".into() }.queue().unwrap();
+        let older = claims.claim(&queue).await.unwrap();
+        let (mut sender, _outcome) = oneshot::channel();
+        let mut newer = Box::pin(claims.claim(&queue));
+        assert!(newer.as_mut().now_or_never().is_none());
+        let stopped = while_wanted(&mut sender, &older.stake(), std::future::pending::<Result<(), _>>()).await;
+        assert!(matches!(stopped, Err(SubscribeError::Superseded)), "{stopped:?}");
+    }
+}
