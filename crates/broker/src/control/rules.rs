@@ -217,7 +217,8 @@ impl Party {
 
     fn ask(&mut self, from: ProxyId, order: Order, newer: bool, age: Duration, nonce: u64) -> Reaction {
         let open = self.question(from, order, age);
-        let (nonce, at, newer) = open.map_or((nonce, age, newer), |asked| (asked.nonce, asked.at, asked.newer || newer));
+        let (nonce, at, newer) =
+            open.map_or((nonce, age, newer), |asked| (asked.nonce, asked.at, asked.newer || newer));
         self.forget(from);
         self.asked.retain(|asked| asked.is_recent(age));
         self.asked.push(Asked { from, order, nonce, at, newer, left: false });
