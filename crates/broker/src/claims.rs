@@ -4,7 +4,7 @@
 //! the queue. Who asks for a queue that is claimed replaces the holder: the holder is told, and the newcomer waits until
 //! the claim is free. A newcomer who is still waiting is itself replaced by the next one.
 //!
-//! What sessions of other proxies want is decided by the [`Party`] of the claim. It goes with its claim, so that nothing
+//! What sessions of other proxies want is decided by the `Party` of the claim. It goes with its claim, so that nothing
 //! that was said to an old one touches the next.
 
 use std::{
@@ -243,7 +243,7 @@ impl Stake {
 
     /// When what takes `patience` from the claim on is late. A wait for a predecessor is part of it.
     pub(crate) fn deadline(&self, patience: Duration) -> Instant {
-        self.entrant.since + patience
+        Instant::now() + patience
     }
 
     /// It found another consumer. More than one may wait on the same claim.

@@ -124,9 +124,6 @@ impl Lane {
         let live = {
             let mut turn = self.turn.lock().await;
             // After its leaving nobody would take it out again.
-            if seat.leaving.is_cancelled() {
-                return;
-            }
             turn.seats.insert(seat.id, seat.clone());
             turn.live.clone()
         };
