@@ -1,4 +1,4 @@
-//! What the gateway counts: one [`Metrics`] for each, read by `/metrics`, `/stats` and the last line of a run.
+//! What the gateway counts: one `Metrics` for each, read by `/metrics`, `/stats` and the last line of a run.
 //!
 //! - `labels`: what counts are split by; closed lists.
 //! - `histogram`: how long things took.
