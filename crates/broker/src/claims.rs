@@ -243,7 +243,7 @@ impl Stake {
 
     /// When what takes `patience` from the claim on is late. A wait for a predecessor is part of it.
     pub(crate) fn deadline(&self, patience: Duration) -> Instant {
-        Instant::now() + patience
+        self.entrant.since + patience
     }
 
     /// It found another consumer. More than one may wait on the same claim.

@@ -199,7 +199,7 @@ impl Lane {
     /// Not to be dropped half-way while the channel lives: a consume under way would be forgotten.
     pub(crate) async fn attach(&self, seat: &Arc<Seat>, life: Option<u64>) -> Result<(), AttachError> {
         let mut turn = self.turn.lock().await;
-        if seat.leaving.is_cancelled() || seat.lane().id != self.id {
+        if !seat.is_wanted() || seat.lane().id != self.id {
             return Err(AttachError::Unwanted);
         }
         let live = turn.live.clone().filter(|live| live.is_alive()).ok_or(AttachError::NoChannel)?;
@@ -241,7 +241,7 @@ impl Lane {
         if same {
             seat.stake.establish();
         }
-        same || generation > 0
+        same
     }
 
     /// Waits until the lane has a channel, up to `patience`. Cancel safe.

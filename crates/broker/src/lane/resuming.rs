@@ -124,6 +124,9 @@ impl Lane {
         let live = {
             let mut turn = self.turn.lock().await;
             // After its leaving nobody would take it out again.
+            if seat.leaving.is_cancelled() {
+                return;
+            }
             turn.seats.insert(seat.id, seat.clone());
             turn.live.clone()
         };
