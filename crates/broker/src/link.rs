@@ -4,6 +4,8 @@
 //! dropped and a new one made, for as long as it takes. Deliveries, declarations and publishing have a link each: an alarm
 //! blocks the connection that published, with all that is on it, and a storm of declarations must not hold up acks.
 
+mod record;
+
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -17,6 +19,7 @@ use tracing::{info, warn};
 
 use crate::connection::{ConnectError, ConnectionOptions, connect};
 use crate::endpoint::Endpoint;
+use crate::link::record::{Record, SAY_AGAIN, Trouble};
 use crate::lock;
 use crate::screen::Unreadable;
 use crate::topology::{Exchange, TopologyError, check_exchanges};
@@ -30,8 +33,6 @@ const BACKOFF_CAP: Duration = Duration::from_secs(5);
 const REFUSED_PAUSE: Duration = Duration::from_secs(2);
 /// A connection that lived this long was a good one: the next loss starts with a short wait again.
 const GOOD_AFTER: Duration = Duration::from_secs(10);
-/// How often the same trouble is said again, and a block that lasts.
-const SAY_AGAIN: Duration = Duration::from_secs(30);
 /// How often the state of the connection is looked at, beside the events that it sends.
 const LOOK: Duration = Duration::from_secs(1);
 
@@ -43,16 +44,6 @@ pub struct Link {
     suspects: mpsc::Sender<String>,
     record: Arc<Mutex<Record>>,
     unreadable: Unreadable,
-}
-
-/// What a link has been through.
-#[derive(Debug)]
-struct Record {
-    connects: u64,
-    /// Since when there is no connection.
-    down_since: Option<Instant>,
-    /// Without the one that lasts.
-    outages: Duration,
 }
 
 #[derive(Clone, Default)]
@@ -91,8 +82,7 @@ pub fn link(
     let (troubles, troubles_seen) = watch::channel(0);
     // One is enough: whoever finds it full would say the same.
     let (suspect, suspects) = mpsc::channel(1);
-    let record = Record { connects: 0, down_since: Some(Instant::now()), outages: Duration::ZERO };
-    let record = Arc::new(Mutex::new(record));
+    let record = Arc::new(Mutex::new(Record::new()));
     let unreadable = Unreadable::default();
     let link = Link {
         state: state_seen,
@@ -144,7 +134,7 @@ impl Link {
 
     /// How often there was another connection after the first, so far.
     pub(crate) fn reconnects(&self) -> u64 {
-        lock(&self.record).connects.saturating_sub(1)
+        lock(&self.record).reconnects()
     }
 
     /// How many frames had something in them that could not be read, over all connections so far.
@@ -154,8 +144,7 @@ impl Link {
 
     /// How long there was no connection, in all since the start; one that lasts is counted up to now.
     pub(crate) fn outages(&self) -> Duration {
-        let record = lock(&self.record);
-        record.outages + record.down_since.map_or(Duration::ZERO, |since| since.elapsed())
+        lock(&self.record).outages()
     }
 
     /// Waits until the broker does not block the connection, or there is another one.
@@ -196,7 +185,7 @@ impl LinkDriver {
             let since = Instant::now();
             let ended = stop.run_until_cancelled(self.watch(&connection)).await;
             self.state.send_replace(State::default());
-            lock(&self.record).down_since = Some(Instant::now());
+            lock(&self.record).down();
             self.trouble_seen();
             close(&connection).await;
             let Some(reason) = ended else { return };
@@ -257,12 +246,7 @@ impl LinkDriver {
         let mut events = Box::pin(connection.events_listener());
         let status = connection.status();
         info!("{}: connected to the broker as {} on vhost {}", self.options.name, status.username(), status.vhost());
-        {
-            let mut record = lock(&self.record);
-            record.connects += 1;
-            let outage = record.down_since.take().map_or(Duration::ZERO, |since| since.elapsed());
-            record.outages += outage;
-        }
+        lock(&self.record).up();
         self.state.send_replace(State { connection: Some(Arc::clone(connection)), blocked: false });
         let mut looks = interval(LOOK);
         let mut blocked: Option<(String, Instant)> = None;
@@ -332,24 +316,4 @@ impl LinkError {
 async fn close(connection: &Connection) {
     // An error means that it is closed already.
     let _ = timeout(CLOSE_TIMEOUT, connection.close(200, "OK".into())).await;
-}
-
-/// Says the same thing once, and again every so often while it lasts.
-#[derive(Default)]
-struct Trouble {
-    said: Option<(String, Instant)>,
-}
-
-impl Trouble {
-    fn say(&mut self, what: &str) {
-        if self.said.as_ref().is_some_and(|(said, at)| said == what && at.elapsed() < SAY_AGAIN) {
-            return;
-        }
-        warn!("{what}");
-        self.said = Some((what.to_owned(), Instant::now()));
-    }
-
-    fn over(&mut self) {
-        self.said = None;
-    }
 }
