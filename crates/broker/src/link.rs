@@ -30,7 +30,7 @@ const BACKOFF_FIRST: Duration = Duration::from_millis(500);
 const BACKOFF_CAP: Duration = Duration::from_secs(5);
 /// What needs a person (a refused login, a missing exchange) is tried at most this often. The proxy has three links, and
 /// one or two tries a second in all are enough.
-const REFUSED_PAUSE: Duration = Duration::from_secs(2);
+const REFUSED_PAUSE: Duration = Duration::from_secs(3);
 /// A connection that lived this long was a good one: the next loss starts with a short wait again.
 const GOOD_AFTER: Duration = Duration::from_secs(10);
 /// How often the state of the connection is looked at, beside the events that it sends.

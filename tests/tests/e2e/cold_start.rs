@@ -155,8 +155,8 @@ async fn a16_a_password_full_of_url_characters_works_as_soon_as_the_broker_agree
 }
 
 async fn is_tried_once_a_second(started: Instant, to_producers: &Relay, to_proxy: &Relay) {
-    // The proxy has two connections, hence two first tries.
-    for (relay, at_once) in [(to_producers, 1), (to_proxy, 2)] {
+    // The proxy has three connections, hence three first tries.
+    for (relay, at_once) in [(to_producers, 1), (to_proxy, 3)] {
         let wanted = at_once + 5;
         let tries = "five more tries";
         let seen = wait_until(PATIENCE, tries, async || relay.connections(), |tries| *tries >= wanted).await;
