@@ -29,7 +29,7 @@ const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 const BACKOFF_FIRST: Duration = Duration::from_millis(500);
 const BACKOFF_CAP: Duration = Duration::from_secs(5);
 /// What needs a person (a refused login, a missing exchange) is tried at most this often. The proxy has three links, and
-/// one or two tries a second in all are enough.
+/// one try a second in all is enough.
 const REFUSED_PAUSE: Duration = Duration::from_secs(3);
 /// A connection that lived this long was a good one: the next loss starts with a short wait again.
 const GOOD_AFTER: Duration = Duration::from_secs(10);
