@@ -155,9 +155,11 @@ impl Pool {
 
     /// Makes sure that a seat's mailbox is there, and notes on the seat when it had to be made anew.
     pub(crate) async fn restore(&self, seat: &Seat) -> Result<(), TopologyError> {
-        if self.declarer.look(&seat.queue).await?.is_none() {
-            self.declarer.ensure(&seat.queue, &seat.key).await?;
+        // Noted before it is made: when the lane dies between the declare and the bind, this is dropped half-way, and the
+        // next look finds a queue that nothing reaches.
+        if seat.is_recreated() || self.declarer.look(&seat.queue).await?.is_none() {
             seat.set_recreated();
+            self.declarer.ensure(&seat.queue, &seat.key).await?;
         }
         Ok(())
     }

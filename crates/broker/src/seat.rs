@@ -113,6 +113,11 @@ impl Seat {
         self.recreated.store(true, Ordering::Release);
     }
 
+    /// The mailbox was found gone, and there was no consumer since.
+    pub(crate) fn is_recreated(&self) -> bool {
+        self.recreated.load(Ordering::Acquire)
+    }
+
     /// Hands over a consumer; one that was not fetched yet belongs to a dead channel and is dropped.
     pub(crate) fn fill(&self, live: Arc<Live>, consumer: Consumer) {
         let recreated = self.recreated.swap(false, Ordering::AcqRel);
