@@ -184,9 +184,10 @@ async fn a_settlement_from_before_a_rebuild_settles_nothing() {
     // message has the tag that the first one has here.
     publisher.publish_all("a", ["small"]).await;
     assert_eq!(client.text().await, "small");
+    let state = async || vhost.queue(&queue("a")).await.expect("the queue");
+    wait_until(PATIENCE, "it is acked", state, |queue| queue.ready + queue.unacked == 0).await;
     // More than the kernel takes: the first one is half sent when the channel dies.
     publisher.publish_all("a", (0..MESSAGES).map(|number| format!("{number}{}", " ".repeat(256 * 1024)))).await;
-    let state = async || vhost.queue(&queue("a")).await.expect("the queue");
     wait_until(PATIENCE, "a full window", state, |queue| queue.unacked == 16).await;
     let channels = vhost.channels().await;
     let lane = channels.iter().find(|channel| channel.consumers > 0).expect("a lane");
