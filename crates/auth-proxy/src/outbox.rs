@@ -185,13 +185,13 @@ impl Outbox {
     }
 
     /// Everything fed so far is with the kernel: hands out what is settled by that.
-    pub fn flushed(&mut self, now: Instant) -> VecDeque<Sent> {
+    pub fn flushed(&mut self, now: Instant) -> Vec<Sent> {
         match self.dialect {
-            Dialect::Raw => std::mem::take(&mut self.sent),
+            Dialect::Raw => std::mem::take(&mut self.sent).into(),
             Dialect::V1 => {
                 let unflushed = self.sent.iter_mut().rev().take_while(|sent| sent.flushed.is_none());
                 unflushed.for_each(|sent| sent.flushed = Some(now));
-                VecDeque::new()
+                Vec::new()
             }
         }
     }

@@ -241,7 +241,7 @@ where
                 let written = self.outbox.take_written();
                 self.particulars.meter.delivered(written.messages, written.body_bytes);
                 let settled = self.outbox.flushed(now);
-                self.settle(settled, Outcome::Ack);
+                self.settle(&settled, Outcome::Ack);
                 Ok(())
             }
             WireEvent::Frame(Some(Message::Close(frame))) => Err(End::Closed(frame.map(|frame| frame.code.into()))),
@@ -261,8 +261,10 @@ where
         }
     }
 
-    fn settle(&mut self, sent: impl IntoIterator<Item = Sent>, outcome: Outcome) {
-        let sent: Vec<Sent> = sent.into_iter().collect();
+    fn settle(&mut self, sent: &[Sent], outcome: Outcome) {
+        if sent.is_empty() {
+            return;
+        }
         let tags: Vec<Tag> = sent.iter().map(|sent| sent.tag).collect();
         let settled = self.mailbox.settle(&tags, outcome);
         let meter = &self.particulars.meter;

@@ -4,13 +4,12 @@ use lapin::{
     BasicProperties,
     types::{AMQPValue, FieldArray, FieldTable},
 };
-use protocol::v1::{Headers, headers};
+use protocol::{
+    names::HEADER_SENT_AT,
+    v1::{Headers, headers},
+};
 use serde_json::Value;
 
-/// The producer's time in unix microseconds, as a 64-bit integer. An AMQP timestamp under this name is no such time and stays
-/// a header like any other: it counts seconds (AMQP 0-9-1, section 4.2.5.4), so as microseconds it would lie in 1970, and
-/// multiplied it would pretend to a precision a thousand times that of what is measured with it.
-pub const SENT_AT: &str = "x-sent-at";
 /// How deep tables and arrays in headers are followed. JSON readers have limits of their own (128 is common).
 const DEPTH_MAX: usize = 32;
 
@@ -43,13 +42,14 @@ impl Properties {
 
     /// The header `x-sent-at`: the producer's time, in unix microseconds.
     pub fn sent_at(&self) -> Option<u64> {
-        self.table()?.inner().get(SENT_AT).and_then(sent_at)
+        self.table()?.inner().get(HEADER_SENT_AT).and_then(sent_at)
     }
 
     /// The other headers as JSON. A value deeper than 32 tables is left out and said so in its place.
     pub fn headers(&self) -> Headers {
         let Some(table) = self.table() else { return Headers::new() };
-        let told = table.into_iter().filter(|(name, value)| name.as_str() != SENT_AT || sent_at(value).is_none());
+        let told =
+            table.into_iter().filter(|(name, value)| name.as_str() != HEADER_SENT_AT || sent_at(value).is_none());
         told.map(|(name, value)| (name.to_string(), json(value, 1))).collect()
     }
 
@@ -144,15 +144,15 @@ mod tests {
 
     #[test]
     fn the_time_of_sending_is_told_once() {
-        let good = properties([(SENT_AT, AMQPValue::LongLongInt(5)), ("a", AMQPValue::Void)]);
+        let good = properties([(HEADER_SENT_AT, AMQPValue::LongLongInt(5)), ("a", AMQPValue::Void)]);
         assert_eq!((good.sent_at(), good.headers().len()), (Some(5), 1));
-        let bad = properties([(SENT_AT, AMQPValue::LongLongInt(-5))]);
+        let bad = properties([(HEADER_SENT_AT, AMQPValue::LongLongInt(-5))]);
         assert_eq!((bad.sent_at(), bad.headers().len()), (None, 1), "what is no time stays a header");
     }
 
     #[test]
     fn a_timestamp_is_in_seconds_and_so_no_time_of_sending() {
-        let properties = properties([(SENT_AT, AMQPValue::Timestamp(1_700_000_000))]);
+        let properties = properties([(HEADER_SENT_AT, AMQPValue::Timestamp(1_700_000_000))]);
         assert_eq!(properties.sent_at(), None);
         assert_eq!(Value::Object(properties.headers()), json!({"x-sent-at": 1_700_000_000}));
     }

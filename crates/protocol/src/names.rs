@@ -14,6 +14,14 @@ pub const EXCHANGE_DIRECT: &str = "exchange.direct";
 /// The proxies talk to one another here. A durable fanout exchange.
 pub const EXCHANGE_CONTROL: &str = "exchange.control";
 
+/// When a message was sent first, in unix microseconds, as a signed 64-bit integer. An AMQP timestamp under this name is no
+/// such time: it counts seconds (AMQP 0-9-1, section 4.2.5.4), so as microseconds it would lie in 1970, and multiplied it
+/// would pretend to a precision a thousand times that of what is measured with it.
+pub const HEADER_SENT_AT: &str = "x-sent-at";
+
+/// How often `producers` had published a message before, as a signed 64-bit integer from 1; a first copy has no such header.
+pub const HEADER_REPUBLISHED: &str = "x-republished";
+
 /// AMQP 0-9-1 sends names and routing keys as short strings: one byte of length, so 255 bytes at
 /// most. The client library panics on a longer one.
 pub const AMQP_NAME_BYTES_MAX: usize = 255;

@@ -22,11 +22,11 @@ where
         match ClientFrame::parse(text).map_err(|error| End::ContractBroken(error.to_string()))? {
             ClientFrame::Ack { seq } => {
                 let acked: Vec<_> = self.outbox.ack(seq, now).map_err(not_sent)?.collect();
-                self.settle(acked, Outcome::Ack);
+                self.settle(&acked, Outcome::Ack);
             }
             ClientFrame::Nack { seq, requeue } => match self.outbox.nack(seq, now).map_err(not_sent)? {
                 Some(nacked) if requeue => self.requeues.push(nacked.tag, now),
-                nacked => self.settle(nacked, Outcome::Reject),
+                nacked => self.settle(nacked.as_slice(), Outcome::Reject),
             },
             ClientFrame::Refresh { token } => self.refresh(&token.0),
             ClientFrame::Ping => self.say(&ServerFrame::Pong),

@@ -2,12 +2,8 @@
 
 use lapin::BasicProperties;
 use lapin::types::{AMQPValue, FieldTable, ShortString};
-use protocol::names::RoutingKey;
+use protocol::names::{HEADER_REPUBLISHED, HEADER_SENT_AT, RoutingKey};
 
-/// When a message was sent first, in µs since 1970, signed 64 bits.
-const HEADER_SENT_AT: &str = "x-sent-at";
-/// How often a message had been published before, signed 64 bits, at least 1. A first copy has no such header.
-const HEADER_REPUBLISHED: &str = "x-republished";
 const CONTENT_TYPE: &str = "text/plain";
 /// AMQP 0-9-1, basic class, `delivery-mode`.
 const TRANSIENT: u8 = 1;

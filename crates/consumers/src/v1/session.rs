@@ -4,6 +4,7 @@ use std::pin::pin;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use protocol::close::CloseCode;
+use protocol::names::HEADER_REPUBLISHED;
 use protocol::v1::{Message as Delivery, ServerFrame, Welcome};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::{Instant, sleep_until};
@@ -19,9 +20,6 @@ use crate::v1::counts::Note;
 use crate::v1::dialogue::{BadFrame, Dialogue, Heard, Times};
 use crate::v1::link::{Happened, Link};
 use crate::world::{Event, Outcome, World};
-
-/// The header that `producers` set on what they publish again after their connection was cut.
-const REPUBLISHED: &str = "x-republished";
 
 /// What this client is like and what it asked for.
 #[derive(Clone, Copy, Debug)]
@@ -215,7 +213,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Session<'_, S> {
     }
 
     fn on_message(&mut self, message: &Delivery<'_>) -> Then {
-        let republished = message.headers.contains_key(REPUBLISHED);
+        let republished = message.headers.contains_key(HEADER_REPUBLISHED);
         let marks = Marks { redelivered: message.redelivered, republished };
         let news = self.outcome.on_body(self.world, message.body(), marks, message.sent_at);
         news.map_or(Then::GoOn, Then::Tell)

@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 
+use protocol::names::HEADER_REPUBLISHED;
 use protocol::v1::{Event, Message};
 
 /// A message as it came.
@@ -26,7 +27,7 @@ impl Arrival {
             id: message.message_id.as_deref().map(str::to_owned),
             body: String::from_utf8_lossy(message.body()).into_owned(),
             redelivered: message.redelivered,
-            republished: message.headers.contains_key("x-republished"),
+            republished: message.headers.contains_key(HEADER_REPUBLISHED),
         }
     }
 
