@@ -3,7 +3,7 @@ use std::{
     time::{SystemTime, UNIX_EPOCH},
 };
 
-use broker::properties::Properties;
+use broker::{properties::Properties, subscription::Delivery};
 use bytes::Bytes;
 use futures::{SinkExt, StreamExt, poll};
 use std::task::Poll;

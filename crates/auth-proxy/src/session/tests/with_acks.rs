@@ -1,4 +1,7 @@
-use protocol::{token::Minter, v1::ClientFrame};
+use protocol::{
+    token::Minter,
+    v1::{self, ClientFrame},
+};
 
 use super::*;
 
